@@ -1,0 +1,185 @@
+"""What a backend must provide underneath the Accelerator model.
+
+`core.accelerator` holds the model itself: handles, order of checks, guards, ring slots,
+event latches. It is the same code for every backend. A backend provides the five
+objects below, which do the work and check nothing that the model has checked already.
+All of them belong to the owner's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tosavk.core.descriptors import (
+    Artifact,
+    BufferDesc,
+    BufferInfo,
+    DeviceInfo,
+)
+from tosavk.core.plan import Plan, PlanLimits, Slot
+
+
+class Lowered(Protocol):
+    """A lowered program, as `tosavk.lowering` makes it."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan to run."""
+        ...
+
+
+class Allocation(Protocol):
+    """Memory behind one buffer: dedicated, word-rounded, bound at offset 0."""
+
+    @property
+    def info(self) -> BufferInfo:
+        """What was really allocated."""
+        ...
+
+    @property
+    def mapped(self) -> memoryview | None:
+        """The writable host mapping of the whole allocation, if it is mapped."""
+        ...
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Copies `data` to byte `offset`; staged where the memory is not mapped."""
+        ...
+
+    def read(self, offset: int, out: memoryview) -> None:
+        """Fills `out` from byte `offset`."""
+        ...
+
+    def free(self) -> None:
+        """Gives the memory back; the device no longer uses it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSlot:
+    """The memory bound to one slot of a submission."""
+
+    allocation: Allocation
+    offset: int
+    nbytes: int
+
+
+class LoadedProgram(Protocol):
+    """A program on the device: pipelines, arena with constants, fixed descriptors."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The program's slots in order."""
+        ...
+
+    @property
+    def dispatch_count(self) -> int:
+        """Kernel launches of one submission."""
+        ...
+
+    @property
+    def arena_bytes(self) -> int:
+        """Device bytes that the program retains for its arena."""
+        ...
+
+    def free(self) -> None:
+        """Gives everything back; the device no longer uses it."""
+        ...
+
+
+class Recording(Protocol):
+    """One recorded submission of a program with fixed bindings, and its fence.
+
+    It is launched any number of times, one launch at a time.
+    """
+
+    def launch(self) -> None:
+        """Hands the work to the queue; never blocks.
+
+        Raises:
+            DeviceLost: the work may have been accepted.
+            ModelError: any other; nothing was accepted.
+        """
+        ...
+
+    def poll(self) -> bool:
+        """Whether the last launch is complete; never blocks."""
+        ...
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Waits at most `timeout_ns` (bounded, GIL released) and polls."""
+        ...
+
+    def retire(self) -> None:
+        """Called once after completion was observed; makes it launchable again."""
+        ...
+
+    def free(self) -> None:
+        """Gives everything back; the last launch is complete."""
+        ...
+
+
+class ContextKit(Protocol):
+    """The device objects of one context."""
+
+    def allocate(self, desc: BufferDesc) -> Allocation:
+        """Allocates memory for a buffer; the descriptor is validated already."""
+        ...
+
+    def load(self, lowered: Lowered) -> LoadedProgram:
+        """Creates pipelines and arena, uploads constants, runs the prologue."""
+        ...
+
+    def record(
+        self,
+        program: LoadedProgram,
+        bound: Sequence[BoundSlot],
+        reuse: Recording | None,
+    ) -> Recording:
+        """Records a submission; may take over the objects of an idle `reuse`."""
+        ...
+
+    def free(self) -> None:
+        """Gives everything back; all children are gone."""
+        ...
+
+
+class Device(Protocol):
+    """An open device."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Identity, limits, capabilities; equal for the life of the device."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name of the device and driver for people."""
+        ...
+
+    @property
+    def plan_limits(self) -> PlanLimits:
+        """What plans for this device may ask for."""
+        ...
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether the device was lost; sticky."""
+        ...
+
+    def lower(self, artifact: Artifact) -> Lowered:
+        """Lowers an artifact for this device (through `tosavk.lowering`)."""
+        ...
+
+    def create_kit(self) -> ContextKit:
+        """Creates the objects of a context."""
+        ...
+
+    def wait_idle(self) -> None:
+        """Waits until the device has nothing to do; never raises."""
+        ...
+
+    def close(self) -> None:
+        """Destroys the device; all kits are gone."""
+        ...

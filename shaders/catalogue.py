@@ -1,0 +1,155 @@
+"""The kernel catalogue: one table that GLSL, WGSL, lowering and backends share.
+
+A kernel's binding order, specialization words and parameter words are written here
+once and checked against both texts (tests/unit/test_catalogue.py). The rules are in
+docs/kernel-interface.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+DIMS = tuple(f"d{i}" for i in range(6))
+
+
+def _six(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i}" for i in range(6))
+
+
+class Work(enum.Enum):
+    """How a kernel's invocations are laid out (docs/kernel-interface.md)."""
+
+    LINEAR = "linear"
+    TILED = "tiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel, as both shader languages implement it.
+
+    Attributes:
+        name: file name without suffix in `glsl/`, `spirv/` and `wgsl/`.
+        bindings: names of the storage buffers in order, inputs first; the last
+            `outputs` of them are written.
+        spec: names of the specialization words; SPIR-V constant id = position + 1 (id
+            0 is the work-group width), WGSL override of the same name.
+        params: names of the parameter words in order, at most 31.
+        work: linear or tiled.
+        workgroup: preferred work-group width.
+        wgsl: WGSL files put in front of `name`.wgsl.
+        outputs: how many bindings are written.
+    """
+
+    name: str
+    bindings: tuple[str, ...]
+    spec: tuple[str, ...]
+    params: tuple[str, ...]
+    work: Work = Work.LINEAR
+    workgroup: int = 64
+    wgsl: tuple[str, ...] = ("storage",)
+    outputs: int = 1
+
+
+KERNELS: tuple[Kernel, ...] = (
+    Kernel(
+        name="unary",
+        bindings=("x", "y"),
+        spec=("OP", "TYPE", "MODE"),
+        params=("count", "lo", "hi"),
+        wgsl=("storage", "math"),
+    ),
+    Kernel(
+        name="cast",
+        bindings=("x", "y"),
+        spec=("X_TYPE", "Y_TYPE"),
+        params=("count",),
+    ),
+    Kernel(
+        name="binary",
+        bindings=("a", "b", "y"),
+        spec=("OP", "TYPE", "Y_TYPE", "BROADCAST", "MODE"),
+        params=("count", *DIMS, *_six("a"), *_six("b"), "shift"),
+        wgsl=("storage", "math"),
+    ),
+    Kernel(
+        name="select",
+        bindings=("c", "a", "b", "y"),
+        spec=("TYPE", "BROADCAST"),
+        params=("count", *DIMS, *_six("c"), *_six("a"), *_six("b")),
+    ),
+    Kernel(
+        name="reduce",
+        bindings=("x", "y"),
+        spec=("OP", "TYPE", "Y_TYPE", "MODE"),
+        params=("count", "axis", "inner"),
+    ),
+    Kernel(
+        name="move",
+        bindings=("x", "y"),
+        spec=("TYPE",),
+        params=("count", *DIMS, *_six("s"), "offset"),
+    ),
+    Kernel(
+        name="concat",
+        bindings=("x", "y"),
+        spec=("TYPE",),
+        params=("count", "row", "begin", "length"),
+    ),
+    Kernel(
+        name="remap",
+        bindings=("x", "y"),
+        spec=("OP", "TYPE"),
+        params=("count", *DIMS, *_six("e"), *_six("s"), *_six("p"), "fill"),
+    ),
+    Kernel(
+        name="gather",
+        bindings=("x", "indices", "y"),
+        spec=("TYPE",),
+        params=("count", "n", "k", "w", "c"),
+    ),
+    Kernel(
+        name="resize",
+        bindings=("x", "y"),
+        spec=("MODE", "TYPE", "Y_TYPE"),
+        params=(
+            "count",
+            "ih",
+            "iw",
+            "c",
+            "oh",
+            "ow",
+            "scale_y_n",
+            "scale_y_d",
+            "scale_x_n",
+            "scale_x_d",
+            "offset_y",
+            "offset_x",
+        ),
+    ),
+    Kernel(
+        name="pool2d",
+        bindings=("x", "y"),
+        spec=("OP", "TYPE", "MODE"),
+        params=(
+            "count",
+            "ih",
+            "iw",
+            "c",
+            "oh",
+            "ow",
+            "kh",
+            "kw",
+            "sh",
+            "sw",
+            "pad_top",
+            "pad_left",
+        ),
+        wgsl=("storage", "math"),
+    ),
+)
+
+
+def kernels() -> dict[str, Kernel]:
+    """The catalogue by name."""
+    return {kernel.name: kernel for kernel in KERNELS}
