@@ -1,0 +1,1 @@
+"""The backends: one sub-package each, none knows another."""

@@ -1,0 +1,1 @@
+"""NumPy evaluation of the TOSA operators."""

@@ -1,0 +1,1 @@
+"""The model that every backend shares: descriptors, errors, plans, bookkeeping."""

@@ -1,0 +1,1 @@
+"""Comparison of backends: rules, runner, reports."""

@@ -1,0 +1,1 @@
+"""From the bytes of a TOSA program to a plan."""

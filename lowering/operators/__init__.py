@@ -1,0 +1,1 @@
+"""What each TOSA operator takes, gives and admits."""

@@ -1,0 +1,1 @@
+"""Changes to a whole graph before it is lowered."""

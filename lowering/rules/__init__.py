@@ -1,0 +1,1 @@
+"""From one operator to its dispatches."""

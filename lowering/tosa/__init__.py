@@ -1,0 +1,1 @@
+"""The TOSA flatbuffer: reader and writer."""

@@ -1,0 +1,1 @@
+"""The kernels, and the interface that both shading languages share."""
