@@ -1,0 +1,48 @@
+# Each command does its own set-up; see tools/bootstrap.py.
+# Settings: PYTHON (the interpreter for .venv), ARGS (more arguments for pytest).
+
+PYTHON ?= python3
+PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format links clean distclean
+
+help:
+	@echo "make demo       convert a published face detector, run it on every backend, write a report"
+	@echo "make test       run the tests (ARGS='tests/unit -k name' for some of them)"
+	@echo "make check      ruff, mypy, pyright, import contracts"
+	@echo "make format     let ruff reformat and fix"
+	@echo "make setup      only the set-up that each of the others does by itself"
+	@echo "make links      bring typings/tosavk in line with the folders"
+	@echo "make clean      remove what was built; make distclean removes .venv as well"
+
+setup:
+	@$(PYTHON) tools/bootstrap.py python drivers
+
+demo: setup
+	@.venv/bin/python tools/driver_env.py .venv/bin/python tools/demo.py
+
+test: setup
+	@TOSAVK_VALIDATION=$${TOSAVK_VALIDATION:-1} $(PYTEST) $(ARGS)
+
+check:
+	@$(PYTHON) tools/bootstrap.py python
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/pyright
+	PYTHONPATH=typings .venv/bin/lint-imports
+
+format:
+	@$(PYTHON) tools/bootstrap.py python
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+links:
+	@$(PYTHON) tools/link_typings.py
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,3 @@
+"""What all tests share; the parts are in tests/harness/."""
+
+pytest_plugins = ["harness.plugin", "pytester"]

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Runs a command so that the Vulkan loader sees SwiftShader as well.
+
+    driver_env.py                 prints the settings, for `eval "$(...)"`
+    driver_env.py COMMAND ...     runs the command with them
+
+The manifest that `bootstrap.py` wrote is added by VK_ADD_DRIVER_FILES, so the drivers
+of the system stay as they are. When VK_DRIVER_FILES (or its old name VK_ICD_FILENAMES)
+is set, somebody chose drivers already; the loader then ignores additions, and so
+nothing is changed here.
+"""
+
+import os
+import shlex
+import sys
+
+from bootstrap import SWIFTSHADER_MANIFEST
+
+CHOICES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+ADDITION = "VK_ADD_DRIVER_FILES"
+
+
+def settings(environment: dict[str, str]) -> dict[str, str]:
+    """Returns the variables to set, given those that are set."""
+    if any(environment.get(name) for name in CHOICES):
+        return {}
+    if not SWIFTSHADER_MANIFEST.exists():
+        return {}
+    manifests = environment.get(ADDITION, "").split(os.pathsep)
+    own = str(SWIFTSHADER_MANIFEST)
+    return {ADDITION: os.pathsep.join([m for m in manifests if m and m != own] + [own])}
+
+
+def is_active() -> bool:
+    """Whether this process has the settings already, or needs none."""
+    return all(os.environ.get(k) == v for k, v in settings(dict(os.environ)).items())
+
+
+def main() -> int:
+    """Prints the settings, or becomes the command."""
+    wanted = settings(dict(os.environ))
+    if len(sys.argv) == 1:
+        for name, value in wanted.items():
+            print(f"export {name}={shlex.quote(value)}")
+        return 0
+    os.environ.update(wanted)
+    try:
+        os.execvp(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr)
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main())
