@@ -4,6 +4,20 @@
 event latches. It is the same code for every backend. A backend provides the five
 objects below, which do the work and check nothing that the model has checked already.
 All of them belong to the owner's thread.
+
+What the model adds to the signatures below (all of it compatible with them):
+
+* A device may have an attribute `binding_alignment`, an int: the offset of a bound range
+  must be a multiple of it (Vulkan: max(4, minStorageBufferOffsetAlignment)). Without it
+  the model asks for `DEFAULT_BINDING_ALIGNMENT`, which is enough for every device.
+* `ContextKit.record` consumes `reuse` when it succeeds: it takes the objects over, or
+  frees them. When it fails, `reuse` is never launched again, only reused or freed.
+* The model frees the idle recordings of a program or buffer before it frees that. Only
+  when handles die unreleased in a reference cycle may a recording outlive its memory;
+  then it is at most polled, waited for, retired, reused or freed.
+* `Recording.free` of a launch that failed with DeviceLost comes after `wait_idle`.
+* `wait_idle` of a poisoned device returns within bounded time.
+* A method that raises ModelError has changed nothing, except as it says.
 """
 
 from __future__ import annotations
@@ -19,6 +33,9 @@ from tosavk.core.descriptors import (
     DeviceInfo,
 )
 from tosavk.core.plan import Plan, PlanLimits, Slot
+
+DEFAULT_BINDING_ALIGNMENT = 256
+"""Bytes; the most that Vulkan and WebGPU let a device ask of storage buffer offsets."""
 
 
 class Lowered(Protocol):
