@@ -65,11 +65,18 @@ def environment_key() -> str:
     return digest.hexdigest()
 
 
+def venv_package() -> str | None:
+    """Returns the Debian package that is lacking for virtual environments."""
+    if importlib.util.find_spec("ensurepip") is not None:
+        return None
+    # Debian keeps ensurepip in a package of its own, one for each version.
+    return f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+
+
 def make_venv(venv: Path) -> None:
     """Creates a virtual environment with pip, by what the machine has for that."""
-    if importlib.util.find_spec("ensurepip") is None:
-        # Debian keeps ensurepip in a package of its own, one for each version.
-        package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    package = venv_package()
+    if package is not None:
         failure = Apt().install("Python's venv module", [package])
         if failure is not None:
             raise SetupError(failure)
@@ -117,6 +124,14 @@ def usable(venv: Path) -> bool:
 # System packages --------------------------------------------------------------------
 
 
+def needs_root(packages: list[str]) -> str:
+    """Says what an administrator has to do, once."""
+    return (
+        "system packages are missing, and this user cannot install them. Once, as "
+        f"root: apt-get install --no-install-recommends {' '.join(packages)}"
+    )
+
+
 class Apt:
     """Installs Debian packages, when this machine and this user can."""
 
@@ -138,14 +153,15 @@ class Apt:
                 f"{purpose}: this is no Debian or Ubuntu system. Install what its "
                 f"packages '{names}' hold by your system's own means."
             )
-        prefix = self._prefix()
+        prefix = self.prefix()
         if prefix is None:
-            return (
-                f"{purpose}: needs root once. Run: apt-get install "
-                f"--no-install-recommends {names}"
-            )
+            return f"{purpose}: {needs_root(packages)}"
         say(f"{purpose}: installing {names} by apt-get")
-        environment = ["env", "DEBIAN_FRONTEND=noninteractive"]
+        environment = [
+            "env",
+            "DEBIAN_FRONTEND=noninteractive",
+            "DEBCONF_NOWARNINGS=yes",
+        ]
         apt = [*prefix, *environment, "apt-get", "--quiet=2"]
         apt += ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
         quiet = subprocess.DEVNULL
@@ -159,7 +175,8 @@ class Apt:
         return None
 
     @staticmethod
-    def _prefix() -> list[str] | None:
+    def prefix() -> list[str] | None:
+        """Returns what makes a command run as root, or None if nothing does."""
         if os.name == "posix" and os.geteuid() == 0:
             return []
         if shutil.which("sudo") is None:
@@ -322,6 +339,10 @@ def setup_drivers() -> None:
     if not groups:
         return
     failures: list[str] = []
+    if shutil.which("apt-get") is not None and Apt.prefix() is None:
+        missing = (part.package for group in groups.values() for part in group.missing)
+        failures.append(needs_root(sorted(set(missing))))
+        groups.clear()
     for group in groups.values():
         packages = sorted({part.package for part in group.missing})
         failure = Apt().install(group.purpose, packages)
@@ -349,6 +370,21 @@ def setup_drivers() -> None:
         say("going on without what is missing")
 
 
+def check_privileges(steps: list[str]) -> None:
+    """Stops at once, with all names, where the first step cannot be done.
+
+    Without this, a user without root would learn of the packages one step at a time.
+    """
+    package = venv_package()
+    needed = "python" in steps and not venv_python(VENV).exists()
+    if package is None or not needed or shutil.which("apt-get") is None:
+        return
+    if Apt.prefix() is None:
+        parts = look_for_parts() if "drivers" in steps else []
+        others = {part.package for part in parts if not part.found}
+        raise SetupError(needs_root([package, *sorted(others)]))
+
+
 def main() -> int:
     """Runs the steps that the command line names."""
     if sys.version_info < MINIMUM:
@@ -362,8 +398,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Prepares a fresh check-out.")
     steps = {"python": setup_python, "drivers": setup_drivers}
     parser.add_argument("steps", nargs="+", choices=sorted(steps))
+    wanted = parser.parse_args().steps
     try:
-        for step in parser.parse_args().steps:
+        check_privileges(wanted)
+        for step in wanted:
             steps[step]()
     except SetupError as error:
         print(f"[setup] error: {error}", file=sys.stderr)
