@@ -1,0 +1,143 @@
+"""The backends by name, and how a backend specification chooses a device.
+
+A specification is a backend's name, optionally followed by a colon and a device index,
+UUID, or part of a device or driver name: `vulkan`, `vulkan:1`, `wgpu:llvmpipe`. Backend
+modules are imported on first use, so that one broken driver binding hides nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from tosavk.core.accelerator import Accelerator
+from tosavk.core.device import Device
+from tosavk.core.errors import InitError, InvalidArgument
+
+BACKENDS = ("vulkan", "wgpu", "reference")
+
+
+class Listing(Protocol):
+    """One device as a backend lists it."""
+
+    @property
+    def index(self) -> int:
+        """Position in the backend's list."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Device name."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """Driver name and version."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """Device UUID, or "" where the API has none."""
+        ...
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be opened."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be opened, or ""."""
+        ...
+
+
+class Backend(Protocol):
+    """What every backend package offers."""
+
+    def list_devices(self) -> Sequence[Listing]:
+        """Every device it sees, usable or not."""
+        ...
+
+    def open_device(self, selector: str | None = None) -> Device:
+        """Opens a device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device of some backend, or a backend that cannot work here.
+
+    Attributes:
+        backend: name of the backend.
+        index: device index in that backend; -1 when the backend itself is unusable.
+        name: device name.
+        driver: driver name and version.
+        uuid: device UUID or "".
+        usable: whether it can be opened.
+        reason: why not.
+    """
+
+    backend: str
+    index: int
+    name: str
+    driver: str
+    uuid: str
+    usable: bool
+    reason: str
+
+    @property
+    def spec(self) -> str:
+        """The specification that opens exactly this device."""
+        return f"{self.backend}:{self.index}" if self.index >= 0 else self.backend
+
+
+def parse_spec(spec: str) -> tuple[str, str | None]:
+    """Splits a backend specification into backend and device selector.
+
+    Raises:
+        InvalidArgument: no such backend.
+    """
+    name, _, selector = spec.partition(":")
+    if name not in BACKENDS:
+        raise InvalidArgument(
+            f"backend {name!r} is unknown; choose one of {', '.join(BACKENDS)}"
+        )
+    return name, selector or None
+
+
+def backend(name: str) -> Backend:
+    """The backend package of that name."""
+    return cast(Backend, importlib.import_module(f"tosavk.backends.{name}"))
+
+
+def devices() -> tuple[DeviceRecord, ...]:
+    """Every device of every backend, with the reason for unusable ones."""
+    records: list[DeviceRecord] = []
+    for name in BACKENDS:
+        try:
+            listings = backend(name).list_devices()
+        except (InitError, ImportError, OSError) as error:
+            records.append(DeviceRecord(name, -1, "", "", "", False, str(error)))
+            continue
+        if not listings:
+            records.append(
+                DeviceRecord(name, -1, "", "", "", False, "no device was found")
+            )
+        records.extend(
+            DeviceRecord(name, d.index, d.name, d.driver, d.uuid, d.usable, d.reason)
+            for d in listings
+        )
+    return tuple(records)
+
+
+def open_accelerator(spec: str) -> Accelerator:
+    """Opens the device that a specification names.
+
+    Raises:
+        InvalidArgument: no such backend.
+        InitError: no such device, several of them, or it cannot be opened.
+    """
+    name, selector = parse_spec(spec)
+    return Accelerator(backend(name).open_device(selector))

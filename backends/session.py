@@ -1,0 +1,248 @@
+"""A loaded model: one program on one device, NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosavk.backends.registry import open_accelerator
+from tosavk.core.accelerator import Accelerator
+from tosavk.core.descriptors import (
+    AccessMode,
+    Binding,
+    BufferDesc,
+    BufferRange,
+    BufferUsage,
+    MemoryDomain,
+)
+from tosavk.core.dtypes import DType, coerce, pack, unpack
+from tosavk.core.errors import InvalidArgument
+from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
+from tosavk.lowering.graph import Graph
+from tosavk.lowering.lower import Lowered, lower_graph
+from tosavk.lowering.program import load_graph
+
+_USAGE = {
+    SlotRole.INPUT: BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT,
+    SlotRole.OUTPUT: BufferUsage.TRANSFER_SOURCE | BufferUsage.PROGRAM_OUTPUT,
+}
+_ACCESS = {SlotRole.INPUT: AccessMode.READ, SlotRole.OUTPUT: AccessMode.WRITE}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, type and shape of a program's input or output."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.shape)) or "scalar"
+        return f"{self.name}: {self.dtype.name} {dims}"
+
+
+class Session:
+    """A program loaded on a device, with buffers of its own.
+
+    Use it as a context manager; `close` gives everything back. It belongs to the thread
+    that made it.
+    """
+
+    def __init__(self, accelerator: Accelerator, lowered: Lowered) -> None:
+        """Loads `lowered` on `accelerator`, which the session takes over.
+
+        Raises:
+            ModelError: the device refuses the program; the accelerator is closed.
+        """
+        self._accelerator = accelerator
+        self.graph: Graph = lowered.graph
+        self.plan: Plan = lowered.plan
+        try:
+            self._context = accelerator.create_context()
+            self._program = self._context.load_program(lowered)
+            domain = _best_domain(accelerator)
+            self._buffers = [
+                self._context.allocate_buffer(
+                    BufferDesc(
+                        nbytes=slot.nbytes, domain=domain, usage=_USAGE[slot.role]
+                    )
+                )
+                for slot in self.plan.slots
+            ]
+            self._prepared = self._context.prepare(
+                self._program,
+                [
+                    Binding(
+                        slot=slot.index,
+                        buffer=buffer,
+                        range=BufferRange(0, slot.nbytes),
+                        access=_ACCESS[slot.role],
+                    )
+                    for slot, buffer in zip(self.plan.slots, self._buffers, strict=True)
+                ],
+            )
+        except BaseException:
+            accelerator.close()
+            raise
+        self.inputs = tuple(_spec(slot) for slot in self.plan.inputs)
+        self.outputs = tuple(_spec(slot) for slot in self.plan.outputs)
+
+    @property
+    def device_name(self) -> str:
+        """The device and driver that runs the program."""
+        return self._accelerator.name
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The accelerator underneath."""
+        return self._accelerator
+
+    def run(
+        self, inputs: Mapping[str, object] | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Runs the program once.
+
+        Args:
+            inputs: an array for every input, by name.
+
+        Returns:
+            A new array for every output, by name. An output that the graph lists
+            twice appears once.
+
+        Raises:
+            InvalidArgument: an input is missing, unknown, or has a wrong type or shape.
+            DeviceLost: the device was lost while it ran.
+        """
+        given = dict(inputs or {})
+        count = len(self.inputs)
+        for slot, buffer in zip(self.plan.inputs, self._buffers[:count], strict=True):
+            if slot.name not in given:
+                raise InvalidArgument(
+                    f"input {slot.name!r} is missing; the program takes "
+                    + "; ".join(map(str, self.inputs))
+                )
+            array = coerce(
+                slot.name, slot.dtype, given.pop(slot.name), canonical_bool=False
+            )
+            if array.shape != slot.shape:
+                raise InvalidArgument(
+                    f"input {slot.name!r} has shape {slot.shape}, "
+                    f"got an array of shape {array.shape}"
+                )
+            buffer.write(0, pack(slot.dtype, array))
+        if given:
+            raise InvalidArgument(
+                f"{sorted(given)} are no inputs; the program takes "
+                + "; ".join(map(str, self.inputs))
+            )
+        with self._prepared.submit() as event:
+            event.wait()
+            if event.error is not None:
+                raise event.error
+        result: dict[str, NDArray[np.generic]] = {}
+        for slot, buffer in zip(self.plan.outputs, self._buffers[count:], strict=True):
+            raw = np.empty(slot.nbytes, np.uint8)
+            buffer.read_into(0, memoryview(raw))
+            result[slot.name] = unpack(slot.dtype, raw.data, slot.shape)
+        return result
+
+    def close(self) -> None:
+        """Gives the program, its buffers and the device back; may be called twice."""
+        self._accelerator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_model(
+    source: str | Path | bytes | memoryview | Graph,
+) -> bytes | memoryview | Graph:
+    """The bytes of a model that may be given as a path.
+
+    Raises:
+        InvalidArgument: the file cannot be read.
+    """
+    if isinstance(source, str | Path):
+        try:
+            return Path(source).read_bytes()
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot read model {str(source)!r}: {error.strerror or error}"
+            ) from error
+    return source
+
+
+def load(
+    source: str | Path | bytes | memoryview | Graph,
+    *,
+    backend: str = "vulkan",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    numerics: str | Numerics = Numerics.STRICT,
+) -> Session:
+    """Loads a TOSA program on a device.
+
+    Args:
+        source: a path, the bytes of a TOSA flatbuffer, or a Graph.
+        backend: backend specification, such as "vulkan" or "wgpu:llvmpipe".
+        shapes: shapes of inputs whose dimensions the file leaves open.
+        numerics: "strict" (same bits on every IEEE device) or "fast".
+
+    Raises:
+        InvalidArgument: the file is broken or a shape is missing.
+        Unsupported: the kernels lack an operator or type.
+        InitError: no such device.
+    """
+    graph = load_graph(read_model(source), shapes=shapes)
+    accelerator = open_accelerator(backend)
+    try:
+        lowered = lower_graph(
+            graph,
+            limits=accelerator.plan_limits,
+            numerics=parse_numerics(numerics),
+        )
+    except BaseException:
+        accelerator.close()
+        raise
+    return Session(accelerator, lowered)
+
+
+def parse_numerics(value: str | Numerics) -> Numerics:
+    """The numerics mode of that name.
+
+    Raises:
+        InvalidArgument: no such mode.
+    """
+    try:
+        return Numerics(value)
+    except ValueError:
+        raise InvalidArgument(
+            f"numerics {value!r} is unknown; choose strict or fast"
+        ) from None
+
+
+def _spec(slot: Slot) -> TensorSpec:
+    return TensorSpec(slot.name, slot.dtype, slot.shape)
+
+
+def _best_domain(accelerator: Accelerator) -> MemoryDomain:
+    """Mapped device memory if there is any, else device memory, else host memory."""
+    offered = accelerator.info.domains
+    for domain in (MemoryDomain.SHARED, MemoryDomain.DEVICE, MemoryDomain.HOST):
+        if domain in offered:
+            return domain
+    raise InvalidArgument("the device offers no memory domain")

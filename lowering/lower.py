@@ -1,0 +1,266 @@
+"""Graph to Plan: liveness, folding, views, rules, arena, barriers.
+
+The order of steps: dead operators go; constants are folded; slots are numbered; outputs
+that are mere views of an intermediate take over its memory; rules emit dispatches;
+lifetimes become places; hazards become barriers. Source: docs/architecture.md, "The way
+of the data".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tosavk.core.dtypes import DType, storage_bytes
+from tosavk.core.errors import ResourceLimit
+from tosavk.core.plan import (
+    Constant,
+    Dispatch,
+    Numerics,
+    Operand,
+    OperatorName,
+    Plan,
+    PlanLimits,
+    Slot,
+    SlotRole,
+)
+from tosavk.lowering.admission import check_operator
+from tosavk.lowering.arena import Arena, allocate, lifetimes
+from tosavk.lowering.builder import (
+    CONSTANT_OPS,
+    Emitted,
+    Memory,
+    PlanBuilder,
+    Value,
+)
+from tosavk.lowering.errors import AdmissionError, Kind
+from tosavk.lowering.folding import fold
+from tosavk.lowering.graph import Block, Graph, Op, Operator
+from tosavk.lowering.hazards import HazardTracker, ranges
+from tosavk.lowering.rules.layout import copy_value
+from tosavk.lowering.rules.table import RULES
+
+_VIEW_OPS = frozenset({Op.IDENTITY, Op.RESHAPE})
+_MAX_ELEMENTS = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A verified graph with its plan."""
+
+    graph: Graph
+    plan: Plan
+
+
+def lower_graph(
+    graph: Graph,
+    *,
+    limits: PlanLimits | None = None,
+    numerics: Numerics = Numerics.STRICT,
+) -> Lowered:
+    """Lowers a verified graph.
+
+    Raises:
+        AdmissionError: an operator, type or graph form that the kernels lack.
+        ResourceLimit: a tensor is larger than the device's storage buffers.
+    """
+    limits = limits or PlanLimits()
+    block = graph.main
+    if len(graph.regions) != 1 or len(graph.regions[0].blocks) != 1:
+        raise AdmissionError(
+            f"the program has {len(graph.regions)} regions; only programs of one "
+            f"region with one block are supported",
+            kind=Kind.UNSUPPORTED_GRAPH,
+        )
+    if not block.outputs:
+        raise AdmissionError("the program has no outputs", kind=Kind.UNSUPPORTED_GRAPH)
+    live = live_operators(block)
+    constants = fold(block, live)
+    slots = _slots(block, limits)
+    build = PlanBuilder(tensors=block.tensors, constants=constants, values={})
+    work = [
+        op
+        for op in live
+        if op.op not in CONSTANT_OPS
+        and not all(name in constants for name in op.outputs)
+    ]
+    constant_only = _constant_only(work, set(constants))
+    copies = _bind_slots(block, build, slots, work, constant_only)
+    for op in work:
+        check_operator(op, block)
+        build.begin(op, constant_only=op.index in constant_only)
+        if op.op in _VIEW_OPS:
+            _view_or_copy(op, build)
+        else:
+            RULES[op.op].function(op, build)
+    for name, memory in copies:
+        _copy_out(block, build, name, memory)
+    return Lowered(graph, _assemble(build, slots, limits, numerics))
+
+
+def live_operators(block: Block) -> list[Operator]:
+    """The operators that some block output depends on, in execution order."""
+    wanted = set(block.outputs)
+    live: list[Operator] = []
+    for op in reversed(block.operators):
+        if op.op is Op.VARIABLE_WRITE or not wanted.isdisjoint(op.outputs):
+            live.append(op)
+            wanted.update(op.inputs)
+    live.reverse()
+    return live
+
+
+def _constant_only(work: Sequence[Operator], known: set[str]) -> set[int]:
+    """Indices of operators whose inputs are all known at load."""
+    found: set[int] = set()
+    for op in work:
+        if op.inputs and known.issuperset(op.inputs):
+            found.add(op.index)
+            known.update(op.outputs)
+    return found
+
+
+def _slots(block: Block, limits: PlanLimits) -> tuple[Slot, ...]:
+    slots: list[Slot] = []
+    for role, names in (
+        (SlotRole.INPUT, block.inputs),
+        (SlotRole.OUTPUT, block.outputs),
+    ):
+        for name in names:
+            tensor = block.tensors[name]
+            assert tensor.shape is not None
+            nbytes = storage_bytes(tensor.dtype, tensor.shape)
+            if nbytes > limits.max_storage_buffer_range:
+                raise ResourceLimit(
+                    f"{role.value} {name!r} needs {nbytes} bytes in one storage "
+                    f"buffer; the device allows {limits.max_storage_buffer_range} "
+                    f"(maxStorageBufferRange)"
+                )
+            slots.append(
+                Slot(len(slots), name, role, tensor.dtype, tensor.shape, nbytes)
+            )
+    return tuple(slots)
+
+
+def _bind_slots(
+    block: Block,
+    build: PlanBuilder,
+    slots: Sequence[Slot],
+    work: Sequence[Operator],
+    constant_only: set[int],
+) -> list[tuple[str, Memory]]:
+    """Gives boundary tensors their slots; returns outputs that need a final copy."""
+    copies: list[tuple[str, Memory]] = []
+    made_at_load = {n for op in work if op.index in constant_only for n in op.outputs}
+    for slot in slots:
+        memory = Memory(slot.nbytes, slot=slot.index, label=slot.name)
+        taken = slot.name in build.values or slot.name in build.constants
+        if slot.role is SlotRole.OUTPUT and (taken or slot.name in made_at_load):
+            copies.append((slot.name, memory))
+            continue
+        build.values[slot.name] = Value(slot.dtype, slot.shape, memory)
+    readers = Counter(name for op in work for name in op.inputs)
+    boundary = set(block.inputs) | set(block.outputs)
+    for op in reversed(work):
+        if op.op not in _VIEW_OPS or op.outputs[0] not in build.values:
+            continue
+        source = op.inputs[0]
+        target = build.values[op.outputs[0]]
+        if (
+            source in boundary
+            or source in build.constants
+            or source in made_at_load
+            or readers[source] != 1
+        ):
+            continue
+        build.values[source] = Value(target.dtype, build.shape(source), target.memory)
+    return copies
+
+
+def _view_or_copy(op: Operator, build: PlanBuilder) -> None:
+    source = build.value(op.inputs[0])
+    name = op.outputs[0]
+    target = build.values.get(name)
+    if target is None:
+        build.values[name] = Value(source.dtype, build.shape(name), source.memory)
+    elif target.memory is not source.memory:
+        copy_value(build, source, target)
+
+
+def _copy_out(block: Block, build: PlanBuilder, name: str, memory: Memory) -> None:
+    source = build.value(name)
+    producer = next((op for op in block.operators if name in op.outputs), None)
+    origin = producer or Operator(len(block.operators), Op.IDENTITY, (name,), (name,))
+    build.begin(origin, constant_only=False)
+    copy_value(build, source, Value(source.dtype, source.shape, memory))
+
+
+def _assemble(
+    build: PlanBuilder,
+    slots: tuple[Slot, ...],
+    limits: PlanLimits,
+    numerics: Numerics,
+) -> Plan:
+    arena = allocate(lifetimes(build.prologue, build.emitted), limits)
+    origins: dict[int, int] = {}
+    names: list[OperatorName] = []
+    for item in (*build.prologue, *build.emitted):
+        op = item.operator
+        if op.index not in origins:
+            origins[op.index] = len(names)
+            output = op.outputs[0] if op.outputs else ""
+            names.append(OperatorName(op.index, op.op.name, output, op.location))
+    constants = tuple(
+        Constant(place.segment, place.offset, memory.data)
+        for memory, place in arena.places.items()
+        if memory.data is not None
+    )
+    return Plan(
+        slots=slots,
+        segments=arena.segments,
+        constants=constants,
+        prologue=_dispatches(build.prologue, arena, len(slots), origins),
+        dispatches=_dispatches(build.emitted, arena, len(slots), origins),
+        operators=tuple(names),
+        numerics=numerics,
+    )
+
+
+def _dispatches(
+    items: Sequence[Emitted], arena: Arena, slots: int, origins: dict[int, int]
+) -> tuple[Dispatch, ...]:
+    def place(memory: Memory) -> Operand:
+        if memory.slot is not None:
+            return Operand(memory.slot, 0, memory.words)
+        spot = arena.places[memory]
+        return Operand(slots + spot.segment, spot.offset // 4, memory.words)
+
+    tracker = HazardTracker()
+    result: list[Dispatch] = []
+    for item in items:
+        operands = tuple(place(memory) for memory in item.operands)
+        reads = len(operands) - item.kernel.outputs
+        barrier = tracker.needs_barrier(
+            ranges(operands[:reads]), ranges(operands[reads:]), _disjoint_group(item)
+        )
+        result.append(
+            Dispatch(
+                kernel=item.kernel.name,
+                spec=item.spec,
+                params=item.params,
+                operands=operands,
+                columns=item.columns,
+                tiles=item.tiles,
+                barrier=barrier,
+                operator=origins[item.operator.index],
+            )
+        )
+    return tuple(result)
+
+
+def _disjoint_group(item: Emitted) -> object | None:
+    """Parts of one CONCAT of 32-bit elements write disjoint words."""
+    if item.kernel.name == "concat" and DType(item.spec[0]).bits == 32:
+        return item.operator
+    return None

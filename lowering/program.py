@@ -1,0 +1,74 @@
+"""From bytes to a lowered program: read, verify, lower."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tosavk.core.descriptors import FORMAT_TOSA, Artifact
+from tosavk.core.errors import Unsupported
+from tosavk.core.plan import Numerics, PlanLimits
+from tosavk.lowering import target
+from tosavk.lowering.builder import CONSTANT_OPS
+from tosavk.lowering.graph import Graph
+from tosavk.lowering.lower import Lowered, live_operators, lower_graph
+from tosavk.lowering.tosa.reader import read_graph
+from tosavk.lowering.verify import verify
+
+
+def load_graph(
+    source: bytes | memoryview | Graph,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Graph:
+    """Reads (if bytes) and verifies a program; all shapes are known afterwards.
+
+    Raises:
+        ParseError: the bytes are no sound TOSA file.
+        VerifyError: the program breaks a rule of TOSA, or a dimension is open.
+    """
+    graph = source if isinstance(source, Graph) else read_graph(source)
+    return verify(graph, shapes=shapes or {})
+
+
+def expose_intermediates(graph: Graph) -> Graph:
+    """The graph with every live, non-constant intermediate as a further output."""
+    block = graph.main
+    seen = set(block.inputs) | set(block.outputs)
+    extra = [
+        name
+        for op in live_operators(block)
+        if op.op not in CONSTANT_OPS
+        for name in op.outputs
+        if name not in seen
+    ]
+    exposed = dataclasses.replace(block, outputs=(*block.outputs, *extra))
+    regions = tuple(
+        dataclasses.replace(
+            region, blocks=tuple(exposed if b is block else b for b in region.blocks)
+        )
+        for region in graph.regions
+    )
+    return dataclasses.replace(graph, regions=regions)
+
+
+def lower_artifact(
+    artifact: Artifact,
+    *,
+    limits: PlanLimits | None = None,
+    numerics: Numerics = Numerics.STRICT,
+) -> Lowered:
+    """Lowers an artifact.
+
+    Raises:
+        Unsupported: the format is unknown.
+        Incompatible: the target words are wrong.
+        InvalidArgument: the payload is not a sound program.
+    """
+    if artifact.format != FORMAT_TOSA:
+        raise Unsupported(
+            f"artifact format {artifact.format:#x} is unknown; TOSA is {FORMAT_TOSA:#x}"
+        )
+    target.decode(artifact.target)
+    graph = load_graph(artifact.view())
+    return lower_graph(graph, limits=limits, numerics=numerics)

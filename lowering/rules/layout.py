@@ -1,0 +1,137 @@
+"""Rules for operators that move data: TRANSPOSE, REVERSE, SLICE, CONCAT, PAD, TILE."""
+
+from __future__ import annotations
+
+import math
+
+from tosavk.core.dtypes import DType, elements
+from tosavk.lowering.builder import (
+    PlanBuilder,
+    Value,
+    destination_words,
+    element_strides,
+    six,
+)
+from tosavk.lowering.graph import Operator
+from tosavk.lowering.rules.elementwise import literal_word
+
+
+def copy(op: Operator, build: PlanBuilder) -> None:
+    """A contiguous copy, for IDENTITY and RESHAPE that cannot be views."""
+    source = build.value(op.inputs[0])
+    copy_value(build, source, build.result(op.outputs[0]))
+
+
+def copy_value(build: PlanBuilder, source: Value, target: Value) -> None:
+    """Emits a contiguous copy of all elements."""
+    flat = Value(target.dtype, (elements(target.shape),), target.memory)
+    build.move(source, flat, (1,), 0)
+
+
+def transpose(op: Operator, build: PlanBuilder) -> None:
+    """TRANSPOSE: permuted strides."""
+    perms = op.attributes["perms"]
+    assert isinstance(perms, tuple)
+    source, target = build.value(op.inputs[0]), build.result(op.outputs[0])
+    strides = element_strides(source.shape)
+    build.move(source, target, tuple(strides[axis] for axis in perms), 0)
+
+
+def reverse(op: Operator, build: PlanBuilder) -> None:
+    """REVERSE: a negative stride, starting at the far end."""
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    source, target = build.value(op.inputs[0]), build.result(op.outputs[0])
+    strides = list(element_strides(source.shape))
+    offset = (source.shape[axis] - 1) * strides[axis]
+    strides[axis] = -strides[axis]
+    build.move(source, target, strides, offset)
+
+
+def slice_(op: Operator, build: PlanBuilder) -> None:
+    """SLICE: an offset into the source."""
+    source, target = build.value(op.inputs[0]), build.result(op.outputs[0])
+    start = build.integers(op, op.inputs[1])
+    strides = element_strides(source.shape)
+    offset = sum(s * w for s, w in zip(start, strides, strict=True))
+    build.move(source, target, strides, offset)
+
+
+def concat(op: Operator, build: PlanBuilder) -> None:
+    """CONCAT: one dispatch for each input."""
+    axis = op.attributes["axis"]
+    assert isinstance(axis, int)
+    target = build.result(op.outputs[0])
+    inner = math.prod(target.shape[axis + 1 :])
+    row = target.shape[axis] * inner
+    begin = 0
+    for name in op.inputs:
+        source = build.value(name)
+        length = source.shape[axis] * inner
+        packed = target.dtype.bits < 32
+        count = elements(target.shape if packed else source.shape)
+        build.emit(
+            "concat",
+            spec={"TYPE": target.dtype},
+            params={"count": count, "row": row, "begin": begin, "length": length},
+            operands=(source, target),
+            columns=destination_words(target.dtype, count),
+        )
+        begin += length
+
+
+def pad(op: Operator, build: PlanBuilder) -> None:
+    """PAD: coordinates shifted by the padding in front, a constant outside."""
+    source = build.value(op.inputs[0])
+    before = build.integers(op, op.inputs[1])[::2]
+    constant = build.constant(op.inputs[2])
+    if constant is None:
+        build.refuse(
+            op, f"pad constant {op.inputs[2]!r} is not a compile-time constant"
+        )
+    fill = literal_word(source.dtype, constant)
+    if source.dtype is DType.BOOL:
+        fill = int(fill != 0)
+    _remap(op, build, before=before, fill=fill)
+
+
+def tile(op: Operator, build: PlanBuilder) -> None:
+    """TILE: coordinates modulo the source's dimensions."""
+    rank = len(build.shape(op.inputs[0]))
+    _remap(op, build, before=(0,) * rank, fill=0)
+
+
+def _remap(
+    op: Operator, build: PlanBuilder, *, before: tuple[int, ...], fill: int
+) -> None:
+    source, target = build.value(op.inputs[0]), build.result(op.outputs[0])
+    count = elements(target.shape)
+    build.emit(
+        "remap",
+        spec={"OP": op.op, "TYPE": target.dtype},
+        params={
+            "count": count,
+            **six("d", target.shape, fill=1),
+            **six("e", source.shape, fill=1),
+            **six("s", element_strides(source.shape), fill=0),
+            **six("p", before, fill=0),
+            "fill": fill,
+        },
+        operands=(source, target),
+        columns=destination_words(target.dtype, count),
+    )
+
+
+def gather(op: Operator, build: PlanBuilder) -> None:
+    """GATHER: values [N, K, C], indices [N, W] to [N, W, C]."""
+    values, indices = build.value(op.inputs[0]), build.value(op.inputs[1])
+    target = build.result(op.outputs[0])
+    n, w, c = target.shape
+    count = elements(target.shape)
+    build.emit(
+        "gather",
+        spec={"TYPE": target.dtype},
+        params={"count": count, "n": n, "k": values.shape[1], "w": w, "c": c},
+        operands=(values, indices, target),
+        columns=destination_words(target.dtype, count),
+    )
