@@ -1,0 +1,191 @@
+"""What a result is judged by: the binary64 result and the bound TOSA gives for it.
+
+Source: TOSA 1.0 sections 1.8.2 "Main Inference profile" and 1.8.3 "dot product accuracy",
+and the error bounds stated with each operator. `differential.rules` turns the two into
+a verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosavk.backends.reference.call import Call
+from tosavk.backends.reference.evaluate import Evaluator, Note
+from tosavk.backends.reference.operators import COMPUTING
+from tosavk.backends.reference.operators.scaling import inexact_range
+from tosavk.backends.reference.operators.transforms import magnitude_sums
+from tosavk.backends.reference.values import Array, Precision
+from tosavk.core.dtypes import DType
+from tosavk.lowering.graph import Block, Graph, Op, Operator, RoundingMode
+
+DOT_PRODUCTS = frozenset(
+    {
+        Op.AVG_POOL2D,
+        Op.CONV2D,
+        Op.CONV3D,
+        Op.DEPTHWISE_CONV2D,
+        Op.FFT2D,
+        Op.MATMUL,
+        Op.REDUCE_SUM,
+        Op.RFFT2D,
+        Op.TRANSPOSE_CONV2D,
+    }
+)
+"""Operators whose float results are judged by the dot product rule."""
+
+_UNIT = {DType.FP32: 2.0**-23, DType.FP16: 2.0**-10, DType.BF16: 2.0**-7}
+_SMALLEST = {DType.FP32: 2.0**-126, DType.FP16: 2.0**-14, DType.BF16: 2.0**-126}
+_EXP_BASE = {DType.FP32: 3.0, DType.FP16: 1.0, DType.BF16: 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one result tensor should be.
+
+    Attributes:
+        reference: float64 for float tensors, else the tensor's own type. For RESCALE
+            with INEXACT_ROUND, the smallest result allowed.
+        bound: what the rule of the operator takes besides: the result on magnitudes
+            for dot products, the factor or magnitude of the absolute error rules, the
+            absolute error itself for POW, the largest result of an inexact RESCALE;
+            None where the rule takes nothing.
+        products: products summed into one element, for dot products and
+            REDUCE_PRODUCT; 0 otherwise.
+    """
+
+    reference: Array
+    bound: Array | None = None
+    products: int = 0
+
+
+def expect(
+    op: Operator,
+    block: Block,
+    operands: Sequence[Array],
+    *,
+    graph: Graph | None = None,
+    notes: list[Note] | None = None,
+) -> list[Expected]:
+    """The binary64 results of an operator with their bounds.
+
+    Args:
+        op: the operator.
+        block: gives the types of its operands and results.
+        operands: one array an input, of `dtype.numpy` or float64 for floats: what the
+            implementation's operator was given.
+        graph: gives the regions of COND_IF and WHILE_LOOP.
+        notes: filled with the reasons why TOSA leaves the result open.
+    """
+    evaluator = Evaluator(
+        graph, Precision.PRECISE, notes=notes if notes is not None else []
+    )
+    results = evaluator.operator(op, block, operands)
+    call = evaluator.call(op, block, operands)
+    with np.errstate(all="ignore"):
+        if op.op is Op.RESCALE and _is_inexact(op):
+            low, high = inexact_range(call)
+            kind = call.out_type.numpy
+            return [Expected(low.astype(kind), high.astype(kind))]
+        if not results or not call.out_type.is_float:
+            return [Expected(result) for result in results]
+        if op.op in DOT_PRODUCTS:
+            count = products(call)
+            bounds = _magnitudes(call)
+            return [
+                Expected(result, bound, count)
+                for result, bound in zip(results, bounds, strict=True)
+            ]
+        bound = _elementwise_bound(call, results[0])
+        return [
+            Expected(results[0], bound, products(call)),
+            *(Expected(result) for result in results[1:]),
+        ]
+
+
+def _is_inexact(op: Operator) -> bool:
+    return op.attributes.get("rounding_mode") == RoundingMode.INEXACT_ROUND
+
+
+def products(call: Call) -> int:
+    """KS of the dot product rule, n of the product rule; 0 where neither applies.
+
+    A bias that is not all zero counts as one more product.
+    """
+    op, shape = call.operator.op, call[0].shape if call.operands else ()
+    if op is Op.MATMUL:
+        return shape[2]
+    if op is Op.AVG_POOL2D:
+        kernel = call.numbers("kernel")
+        return kernel[0] * kernel[1]
+    if op in (Op.REDUCE_SUM, Op.REDUCE_PRODUCT):
+        return shape[call.integer("axis")]
+    if op is Op.FFT2D:
+        return 2 * shape[1] * shape[2]
+    if op is Op.RFFT2D:
+        return shape[1] * shape[2]
+    if op not in DOT_PRODUCTS:
+        return 0
+    weights = call[1].shape
+    taps = weights[:2] if op is Op.DEPTHWISE_CONV2D else weights[1:]
+    count = int(np.prod(taps))
+    if op is Op.TRANSPOSE_CONV2D:
+        # Only every stride-th tap meets an input element.
+        stride = call.numbers("stride")
+        rows, columns = -(-weights[1] // stride[0]), -(-weights[2] // stride[1])
+        count = rows * columns * weights[3]
+    return count + int(bool(np.any(call[2] != 0)))
+
+
+def _magnitudes(call: Call) -> list[Array]:
+    """The operator run on the magnitudes of its operands."""
+    op = call.operator.op
+    if op is Op.FFT2D:
+        return magnitude_sums(np.abs(call[0]), np.abs(call[1]), call[0].shape[2])
+    if op is Op.RFFT2D:
+        width = call[0].shape[2] // 2 + 1
+        return magnitude_sums(np.abs(call[0]), np.zeros_like(call[0]), width)
+    positive = tuple(np.abs(operand) for operand in call.operands)
+    return COMPUTING[op](dataclasses.replace(call, operands=positive))
+
+
+def _elementwise_bound(call: Call, result: Array) -> Array | None:
+    """What the absolute error rules take: TOSA 1.0, each operator's section."""
+    x = call[0] if call.operands else result
+    match call.operator.op:
+        case Op.EXP:
+            return np.asarray(2.0 * np.abs(x))
+        case Op.TANH:
+            return np.asarray(8.0 * np.abs(x))
+        case Op.SIGMOID:
+            return np.asarray(2.0 + 2.0 * np.abs(x))
+        case Op.LOG:
+            return np.full(x.shape, 5.0)
+        case Op.SIN:
+            return np.abs(x)
+        case Op.COS:
+            return np.asarray(1.0 + np.abs(x))
+        case Op.POW:
+            return _power_bound(call, result)
+        case _:
+            return None
+
+
+def _power_bound(call: Call, result: Array) -> Array:
+    """Error of exp(y * log(x)), each step as exact as its own operator must be.
+
+    The logarithm has 5 units (at least half a unit), the product half a unit more, and
+    the exponential what EXP has at the argument so shifted.
+    """
+    x, y = np.broadcast_arrays(call[0], call[1])
+    unit, smallest = _UNIT[call.dtype], _SMALLEST[call.dtype]
+    logarithm = np.log(x)
+    argument = y * logarithm
+    shift = 5.5 * unit * np.abs(y) * np.maximum(np.abs(logarithm), 0.1)
+    own = unit * (_EXP_BASE[call.dtype] + 2.0 * np.abs(argument + shift))
+    bound = result * np.expm1(shift) + np.maximum(result, smallest) * own
+    exact = (x == 0) | (y == 0)
+    return np.where(exact, 0.0, np.where(np.isinf(result), np.inf, bound))
