@@ -27,11 +27,13 @@ test: setup
 
 check:
 	@$(PYTHON) tools/bootstrap.py python
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
-	.venv/bin/mypy
-	.venv/bin/pyright
-	PYTHONPATH=typings .venv/bin/lint-imports
+	@failed=; \
+	for tool in "ruff check ." "ruff format --check ." mypy pyright lint-imports; do \
+		echo "[check] $$tool"; \
+		PYTHONPATH=typings .venv/bin/$$tool || failed="$$failed, $$tool"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "[check] failed: $${failed#, }"; exit 1; fi; \
+	echo "[check] all passed"
 
 format:
 	@$(PYTHON) tools/bootstrap.py python
