@@ -1,0 +1,128 @@
+"""Pipelines: WGSL text, layouts and compute pipelines, each made once for a device."""
+
+from __future__ import annotations
+
+import importlib.resources
+from dataclasses import dataclass
+
+from tosavk.backends.wgpu import _ffi
+from tosavk.backends.wgpu._ffi import Cdata, Gpu
+from tosavk.backends.wgpu.probe import Limits
+from tosavk.core.errors import InvalidArgument, ResourceLimit
+from tosavk.core.plan import Dispatch
+from tosavk.shaders.catalogue import Kernel, Work, kernels
+
+
+def wgsl_text(kernel: Kernel) -> str:
+    """The kernel's whole WGSL text: its shared files, then its own."""
+    folder = importlib.resources.files("tosavk.shaders").joinpath("wgsl")
+    names = (*kernel.wgsl, kernel.name)
+    return "\n".join(
+        folder.joinpath(f"{name}.wgsl").read_text(encoding="utf-8") for name in names
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A kernel, specialized.
+
+    Attributes:
+        kernel: its catalogue entry.
+        handle: the WGPUComputePipeline.
+        group_layout: layout of its bind groups.
+        width: work-group width.
+    """
+
+    kernel: Kernel
+    handle: Cdata
+    group_layout: Cdata
+    width: int
+
+
+def work_groups(dispatch: Dispatch, pipeline: Pipeline, most: int) -> tuple[int, ...]:
+    """Work groups along x, y and z of a dispatch (docs/kernel-interface.md, "Work").
+
+    Args:
+        dispatch: the kernel launch.
+        pipeline: its pipeline.
+        most: how many the device allows along one dimension.
+
+    Raises:
+        ResourceLimit: more than the device allows.
+    """
+    wide = -(-dispatch.columns // pipeline.width)
+    if pipeline.kernel.work is Work.LINEAR:
+        y = -(-wide // most)
+        counts = (-(-wide // y), y, 1)
+    else:
+        z = -(-dispatch.tiles // most)
+        counts = (wide, -(-dispatch.tiles // z), z)
+    if max(counts) > most:
+        raise ResourceLimit(
+            f"kernel {dispatch.kernel!r} needs {counts} work groups; the device allows "
+            f"{most} along a dimension (maxComputeWorkgroupsPerDimension)"
+        )
+    return counts
+
+
+class Pipelines:
+    """The pipelines of a device, made when they are first asked for."""
+
+    def __init__(self, gpu: Gpu, limits: Limits) -> None:
+        """Starts with none."""
+        self._gpu = gpu
+        self._limits = limits
+        self._kernels = kernels()
+        self._layouts: dict[int, tuple[Cdata, Cdata]] = {}
+        self._modules: dict[str, Cdata] = {}
+        self._pipelines: dict[tuple[str, tuple[int, ...]], Pipeline] = {}
+
+    def get(self, name: str, spec: tuple[int, ...]) -> Pipeline:
+        """The pipeline of a kernel with these specialization words.
+
+        Raises:
+            InvalidArgument: no such kernel, or another number of words.
+            ModelError: wgpu refused it.
+        """
+        found = self._pipelines.get((name, spec))
+        if found is not None:
+            return found
+        kernel = self._kernels.get(name)
+        if kernel is None or len(kernel.spec) != len(spec):
+            raise InvalidArgument(
+                f"there is no kernel {name!r} with {len(spec)} specialization words"
+            )
+        group_layout, layout = self._layout(len(kernel.bindings))
+        limits = self._limits
+        width = min(
+            kernel.workgroup, limits.workgroup_width, limits.workgroup_invocations
+        )
+        constants = {"WORKGROUP": width, **dict(zip(kernel.spec, spec, strict=True))}
+        module = self._module(kernel)
+        handle = self._gpu.create_pipeline(name, layout, module, constants)
+        made = Pipeline(kernel, handle, group_layout, width)
+        self._pipelines[name, spec] = made
+        return made
+
+    def free(self) -> None:
+        """Gives everything back."""
+        for pipeline in self._pipelines.values():
+            _ffi.release_pipeline(pipeline.handle)
+        for module in self._modules.values():
+            _ffi.release_module(module)
+        for layout in self._layouts.values():
+            _ffi.release_layout(*layout)
+        self._pipelines.clear()
+        self._modules.clear()
+        self._layouts.clear()
+
+    def _layout(self, storage_buffers: int) -> tuple[Cdata, Cdata]:
+        if storage_buffers not in self._layouts:
+            self._layouts[storage_buffers] = self._gpu.create_layout(storage_buffers)
+        return self._layouts[storage_buffers]
+
+    def _module(self, kernel: Kernel) -> Cdata:
+        if kernel.name not in self._modules:
+            code = wgsl_text(kernel)
+            self._modules[kernel.name] = self._gpu.create_module(kernel.name, code)
+        return self._modules[kernel.name]
