@@ -17,7 +17,7 @@ from tosavk.backends.reference.call import Call
 from tosavk.backends.reference.evaluate import Evaluator, Note
 from tosavk.backends.reference.operators import COMPUTING
 from tosavk.backends.reference.operators.scaling import inexact_range
-from tosavk.backends.reference.operators.transforms import magnitude_sums
+from tosavk.backends.reference.operators.transforms import weighted_sums
 from tosavk.backends.reference.values import Array, Precision
 from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import Block, Graph, Op, Operator, RoundingMode
@@ -38,7 +38,16 @@ DOT_PRODUCTS = frozenset(
 """Operators whose float results are judged by the dot product rule."""
 
 _UNIT = {DType.FP32: 2.0**-23, DType.FP16: 2.0**-10, DType.BF16: 2.0**-7}
-_SMALLEST = {DType.FP32: 2.0**-126, DType.FP16: 2.0**-14, DType.BF16: 2.0**-126}
+_SMALLEST = {
+    DType.FP32: 2.0**-126,
+    DType.FP16: 2.0**-14,
+    DType.BF16: 2.0**-126,
+    DType.FP8E4M3: 2.0**-6,
+    DType.FP8E5M2: 2.0**-14,
+}
+_WITH_BIAS = frozenset({Op.CONV2D, Op.CONV3D, Op.DEPTHWISE_CONV2D, Op.TRANSPOSE_CONV2D})
+_TWO_INPUTS = frozenset({Op.MATMUL, Op.FFT2D})
+_LOCAL_BOUND = _WITH_BIAS | {Op.FFT2D, Op.RFFT2D}
 _EXP_BASE = {DType.FP32: 3.0, DType.FP16: 1.0, DType.BF16: 1.0}
 
 
@@ -111,10 +120,7 @@ def _is_inexact(op: Operator) -> bool:
 
 
 def products(call: Call) -> int:
-    """KS of the dot product rule, n of the product rule; 0 where neither applies.
-
-    A bias that is not all zero counts as one more product.
-    """
+    """KS of the dot product rule, n of the product rule; 0 where neither applies."""
     op, shape = call.operator.op, call[0].shape if call.operands else ()
     if op is Op.MATMUL:
         return shape[2]
@@ -131,25 +137,56 @@ def products(call: Call) -> int:
         return 0
     weights = call[1].shape
     taps = weights[:2] if op is Op.DEPTHWISE_CONV2D else weights[1:]
-    count = int(np.prod(taps))
-    if op is Op.TRANSPOSE_CONV2D:
-        # Only every stride-th tap meets an input element.
-        stride = call.numbers("stride")
-        rows, columns = -(-weights[1] // stride[0]), -(-weights[2] // stride[1])
-        count = rows * columns * weights[3]
-    return count + int(bool(np.any(call[2] != 0)))
+    return int(np.prod(taps))
 
 
 def _magnitudes(call: Call) -> list[Array]:
-    """The operator run on the magnitudes of its operands."""
+    """The operator run on magnitudes: the bound of the dot product rule.
+
+    A magnitude is at least the smallest normal number, since subnormals may be flushed.
+    Without `local_bound`, every input element counts as the largest one, so that
+    Winograd and the like are allowed.
+    """
     op = call.operator.op
-    if op is Op.FFT2D:
-        return magnitude_sums(np.abs(call[0]), np.abs(call[1]), call[0].shape[2])
+    data = 2 if op in _TWO_INPUTS else 3 if op in _WITH_BIAS else 1
+    operands = [
+        np.maximum(np.abs(x), _SMALLEST[kind]) if i < data else np.abs(x)
+        for i, (x, kind) in enumerate(zip(call.operands, call.types, strict=True))
+    ]
+    if op in _LOCAL_BOUND and not call.flag("local_bound"):
+        inputs = 2 if op is Op.FFT2D else 1
+        for i in range(inputs):
+            operands[i] = np.full_like(operands[i], operands[i].max())
+    if op in (Op.FFT2D, Op.RFFT2D):
+        return _transform_bounds(op, operands)
+    if op is Op.CONV2D:
+        return COMPUTING[op](_padded(call, operands))
+    return COMPUTING[op](dataclasses.replace(call, operands=tuple(operands)))
+
+
+def _transform_bounds(op: Op, operands: Sequence[Array]) -> list[Array]:
+    width, smallest = operands[0].shape[2], _SMALLEST[DType.FP32]
+    out_w = width if op is Op.FFT2D else width // 2 + 1
+    cosine, sine = weighted_sums(operands[0], out_w, smallest)
     if op is Op.RFFT2D:
-        width = call[0].shape[2] // 2 + 1
-        return magnitude_sums(np.abs(call[0]), np.zeros_like(call[0]), width)
-    positive = tuple(np.abs(operand) for operand in call.operands)
-    return COMPUTING[op](dataclasses.replace(call, operands=positive))
+        return [cosine, sine]
+    imag_cosine, imag_sine = weighted_sums(operands[1], out_w, smallest)
+    return [cosine + imag_sine, sine + imag_cosine]
+
+
+def _padded(call: Call, operands: list[Array]) -> Call:
+    """A CONV2D whose padding is data: its taps count in the bound, and only there."""
+    pad = call.numbers("pad")
+    x = operands[0]
+    smallest = _SMALLEST[call.dtype]
+    fill = smallest if call.flag("local_bound") else float(x.max())
+    width = ((0, 0), (pad[0], pad[1]), (pad[2], pad[3]), (0, 0))
+    attributes = {**call.operator.attributes, "pad": (0, 0, 0, 0)}
+    return dataclasses.replace(
+        call,
+        operator=dataclasses.replace(call.operator, attributes=attributes),
+        operands=(np.pad(x, width, constant_values=fill), *operands[1:]),
+    )
 
 
 def _elementwise_bound(call: Call, result: Array) -> Array | None:

@@ -37,7 +37,7 @@ def _positions(
 
 
 def _resize(call: Call) -> list[Array]:
-    """x (N, IH, IW, C); scale (y_n, y_d, x_n, x_d), offset (y, x), border (y, x)."""
+    """X (N, IH, IW, C); scale (y_n, y_d, x_n, x_d), offset (y, x), border (y, x)."""
     x = call[0]
     y_n, y_d, x_n, x_d = call.sizes(1)
     offset, border = call.sizes(2), call.sizes(3)

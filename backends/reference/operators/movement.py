@@ -59,7 +59,7 @@ def _transpose(call: Call) -> list[Array]:
 
 
 def _gather(call: Call) -> list[Array]:
-    """values (N, K, C), indices (N, W); a bad index reads as 0."""
+    """Values (N, K, C), indices (N, W); a bad index reads as 0."""
     values, indices = call[0], np.asarray(call[1], np.int64)
     bad = (indices < 0) | (indices >= values.shape[1])
     call.unpredictable_if(bad, f"an index is not in 0..{values.shape[1] - 1}")

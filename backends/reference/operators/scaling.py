@@ -10,7 +10,6 @@ from tosavk.backends.reference.call import Call, Handler
 from tosavk.backends.reference.values import Array, integer_range
 from tosavk.lowering.graph import Op, RoundingMode
 
-
 # INEXACT_ROUND allows a relative error of 2**-22 before rounding.
 _INEXACT = 1 << 22
 
@@ -30,7 +29,7 @@ class Rounding(enum.Enum):
 def apply_scale(
     value: Array, multiplier: Array, shift: Array, rounding: Rounding
 ) -> tuple[Array, bool]:
-    """value * multiplier / 2**shift, rounded.
+    """Value * multiplier / 2**shift, rounded.
 
     The product of a 32-bit value and a 31-bit multiplier, or of a 48-bit value and a
     15-bit one, fits int64 together with the rounding term.

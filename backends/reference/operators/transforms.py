@@ -10,7 +10,7 @@ from tosavk.lowering.graph import Op
 
 
 def _factors(size: int, out: int) -> tuple[Array, Array]:
-    """cos and sin of 2 pi (i * o mod size) / size, exact at quarter turns."""
+    """Cos and sin of 2 pi (i * o mod size) / size, exact at quarter turns."""
     turn = np.outer(np.arange(out), np.arange(size)) % size
     angle = 2.0 * np.pi * turn / size
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -22,7 +22,7 @@ def _factors(size: int, out: int) -> tuple[Array, Array]:
 
 
 def _rotation(height: int, width: int, oy: int, out_w: int) -> tuple[Array, Array]:
-    """cos and sin of the whole angle for output row `oy`: (OW, H * W) each."""
+    """Cos and sin of the whole angle for output row `oy`: (OW, H * W) each."""
     turn_y = (oy * np.arange(height)) % height / height
     turn_x = np.outer(np.arange(out_w), np.arange(width)) % width / width
     turn = (turn_y[None, :, None] + turn_x[:, None, :]).reshape(out_w, -1)
@@ -79,11 +79,38 @@ def _rfft2d(call: Call) -> list[Array]:
     return [real, imag]
 
 
-def magnitude_sums(real: Array, imag: Array, out_w: int) -> list[Array]:
-    """The transform of magnitudes with every product counted positive: the bound."""
-    total = (real + imag).sum(axis=(1, 2), keepdims=True)
-    shape = (real.shape[0], real.shape[1], out_w)
-    return [np.broadcast_to(total, shape), np.broadcast_to(total, shape)]
+def weighted_sums(values: Array, out_w: int, smallest: float) -> tuple[Array, Array]:
+    """Sums of values * |cos| and values * |sin| of the transform's angles: its bound.
+
+    |cos| and |sin| depend only on the angle modulo one turn, which is a multiple of
+    1 / L for L = max(H, W); their Fourier series over these L angles turns each sum
+    into L elements of the ordinary transform of `values`.
+
+    Args:
+        values: (N, H, W), not negative; H and W are powers of two.
+        out_w: columns of the result.
+        smallest: what a factor of zero counts as.
+
+    Returns:
+        Two arrays (N, H, out_w).
+    """
+    total = values.sum(axis=(1, 2), keepdims=True)
+    batch, height, width = values.shape
+    shape = (batch, height, out_w)
+    if not np.isfinite(values).all():
+        return np.broadcast_to(total, shape), np.broadcast_to(total, shape)
+    turns = max(height, width)
+    angle = 2.0 * np.pi * np.arange(turns) / turns
+    spectrum = np.fft.fft2(values)
+    rows, columns = np.arange(height)[:, None], np.arange(out_w)[None, :]
+    sums = []
+    for factor in (np.cos(angle), np.sin(angle)):
+        series = np.fft.fft(np.maximum(np.abs(factor), smallest)).real / turns
+        out = np.zeros(shape)
+        for k in range(turns):
+            out += series[k] * spectrum[:, k * rows % height, k * columns % width].real
+        sums.append(np.maximum(out, smallest * total))
+    return sums[0], sums[1]
 
 
 HANDLERS: dict[Op, Handler] = {Op.FFT2D: _fft2d, Op.RFFT2D: _rfft2d}
