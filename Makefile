@@ -28,7 +28,7 @@ test: setup
 check:
 	@$(PYTHON) tools/bootstrap.py python
 	@failed=; \
-	for tool in "ruff check ." "ruff format --check ." mypy pyright lint-imports; do \
+	for tool in "ruff check ." "ruff format --check ." mypy pyright "lint-imports --no-cache"; do \
 		echo "[check] $$tool"; \
 		PYTHONPATH=typings .venv/bin/$$tool || failed="$$failed, $$tool"; \
 	done; \
