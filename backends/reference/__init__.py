@@ -6,6 +6,13 @@ as well as the drivers.
 
 from __future__ import annotations
 
+from tosavk.backends.reference.device import (
+    DeviceListing,
+    ReferenceDevice,
+    ReferenceOptions,
+    listing,
+    open_reference,
+)
 from tosavk.backends.reference.evaluate import (
     Evaluator,
     Note,
@@ -18,7 +25,32 @@ __all__ = [
     "Evaluator",
     "Expected",
     "Note",
+    "ReferenceOptions",
     "evaluate",
     "evaluate_operator",
     "expect",
+    "list_devices",
+    "open_device",
 ]
+
+
+def list_devices() -> tuple[DeviceListing, ...]:
+    """The one device of this backend."""
+    return (listing(),)
+
+
+def open_device(
+    selector: str | None = None,
+    *,
+    options: ReferenceOptions | None = None,
+) -> ReferenceDevice:
+    """Opens the reference device.
+
+    Args:
+        selector: None, "0", or a part of its name.
+        options: none yet.
+
+    Raises:
+        DeviceUnavailable: `selector` names another device.
+    """
+    return open_reference(selector)

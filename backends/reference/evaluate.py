@@ -148,7 +148,8 @@ class Evaluator:
 
     def _hold(self, dtype: DType, value: Array) -> Array:
         if dtype.is_float and self.precision is Precision.PRECISE:
-            return value.astype(np.float64)
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                return value.astype(np.float64)
         return canonical_bool(value) if dtype is DType.BOOL else value
 
     def _constant(self, tensor: Tensor) -> Array:

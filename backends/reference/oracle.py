@@ -121,7 +121,8 @@ def _is_inexact(op: Operator) -> bool:
 
 def products(call: Call) -> int:
     """KS of the dot product rule, n of the product rule; 0 where neither applies."""
-    op, shape = call.operator.op, call[0].shape if call.operands else ()
+    op = call.operator.op
+    shape: tuple[int, ...] = call[0].shape if call.operands else ()
     if op is Op.MATMUL:
         return shape[2]
     if op is Op.AVG_POOL2D:

@@ -52,7 +52,8 @@ def round_float(dtype: DType, values: Array) -> Array:
         beyond = np.abs(near.astype(np.float64)) > np.abs(wide)
         inexact = (near.astype(np.float64) != wide) & ~np.isnan(wide)
         odd = (bits - (beyond & inexact)) | inexact
-        return odd.astype(np.uint32).view(np.float32).astype(dtype.numpy)
+        rounded: Array = odd.astype(np.uint32).view(np.float32).astype(dtype.numpy)
+        return rounded
 
 
 def widen(dtype: DType, stored: Array) -> Array:
@@ -61,7 +62,8 @@ def widen(dtype: DType, stored: Array) -> Array:
     Floats become float64, integers int64, BOOL stays Boolean with any nonzero byte true.
     """
     if dtype.is_float:
-        return np.asarray(stored, np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            return np.asarray(stored, np.float64)
     if dtype is DType.BOOL:
         return canonical_bool(stored)
     return np.asarray(stored, np.int64)

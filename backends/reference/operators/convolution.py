@@ -8,6 +8,7 @@ fewer than 2**22 products are added; longer ones are summed in int64.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tosavk.backends.reference.values import Array
 from tosavk.lowering.graph import Op
 
 _EXACT = 1 << 22
+_ALL: Any = slice(None)
 
 
 def _operand(call: Call, index: int, zero_point: int) -> Array:
@@ -42,8 +44,7 @@ def _convolve(call: Call, window: tuple[Axis, ...]) -> list[Array]:
     x, weights = _operand(call, 0, 3), _operand(call, 1, 4)
     out = np.zeros((x.shape[0], *(a.out for a in window), weights.shape[0]))
     for index, source, target in taps(window):
-        matrix = weights[(slice(None), *index)].T
-        out[(slice(None), *target)] += x[(slice(None), *source)] @ matrix
+        out[(_ALL, *target)] += x[(_ALL, *source)] @ weights[(_ALL, *index)].T
     return _finish(call, out, call[2])
 
 
@@ -73,10 +74,10 @@ def _depthwise_conv2d(call: Call) -> list[Array]:
     multiplier = weights.shape[3]
     out = np.zeros((x.shape[0], *(a.out for a in window), x.shape[3] * multiplier))
     for index, source, target in taps(window):
-        part = x[(slice(None), *source)]
+        part = x[(_ALL, *source)]
         for m in range(multiplier):
-            chosen = (slice(None), *target, slice(m, None, multiplier))
-            out[chosen] += part * weights[(*index, slice(None), m)]
+            chosen = (_ALL, *target, slice(m, None, multiplier))
+            out[chosen] += part * weights[index][:, m]
     return _finish(call, out, call[2])
 
 
@@ -103,9 +104,9 @@ def _transpose_conv2d(call: Call) -> list[Array]:
                 stop = last * stride[i] + shift + 1
                 spans.append((slice(first, last + 1), slice(start, stop, stride[i])))
         if len(spans) == 2:
-            matrix = weights[(slice(None), *index)].T
+            matrix = weights[:, index[0], index[1]].T
             source, target = (s[0] for s in spans), (s[1] for s in spans)
-            out[(slice(None), *target)] += x[(slice(None), *source)] @ matrix
+            out[(_ALL, *target)] += x[(_ALL, *source)] @ matrix
     return _finish(call, out, call[2])
 
 

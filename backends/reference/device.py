@@ -1,0 +1,427 @@
+"""The reference as a device of the Accelerator model.
+
+Buffers are host bytes; a launch evaluates the graph in a worker thread. Results are in
+native mode: each operator rounded once to its own type. There are no dispatches, so the
+plan's kernels and arena are not used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import numpy as np
+
+from tosavk.backends.reference.evaluate import Evaluator
+from tosavk.backends.reference.operators import COMPUTING, MOVING
+from tosavk.backends.reference.values import Array, Precision
+from tosavk.backends.reference.worker import Worker
+from tosavk.core.descriptors import (
+    FORMAT_TOSA,
+    Artifact,
+    BufferDesc,
+    BufferInfo,
+    BufferProperties,
+    Capabilities,
+    DeviceIdentity,
+    DeviceInfo,
+    DeviceLimits,
+)
+from tosavk.core.device import (
+    BoundSlot,
+    LoadedProgram,
+    Lowered,
+    Recording,
+)
+from tosavk.core.dtypes import pack, storage_bytes, unpack
+from tosavk.core.errors import (
+    DeviceLost,
+    DeviceUnavailable,
+    InvalidArgument,
+    OutOfMemory,
+    Unsupported,
+)
+from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
+from tosavk.lowering import target
+from tosavk.lowering.graph import Block, Graph, Op
+from tosavk.lowering.tosa.reader import read_graph
+from tosavk.lowering.verify import verify
+
+UUID = b"tosavk-reference"
+_MAX_BUFFER_BYTES = 1 << 40
+_PAGE = 4096
+_EVALUATED = (
+    frozenset(COMPUTING)
+    | frozenset(MOVING)
+    | {
+        Op.COND_IF,
+        Op.CONST,
+        Op.CONST_SHAPE,
+        Op.VARIABLE,
+        Op.VARIABLE_READ,
+        Op.VARIABLE_WRITE,
+        Op.WHILE_LOOP,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceOptions:
+    """Options of `open_device`; there are none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceListing:
+    """The one device of this backend, for a list that people read.
+
+    Attributes:
+        index: 0.
+        name: name of the device.
+        driver: NumPy and its version.
+        uuid: hexadecimal.
+        usable: whether it can be opened: always.
+        reason: why not: "".
+    """
+
+    index: int
+    name: str
+    driver: str
+    uuid: str
+    usable: bool = True
+    reason: str = ""
+
+
+def listing() -> DeviceListing:
+    """The device."""
+    return DeviceListing(0, "reference", f"NumPy {np.__version__}", UUID.hex())
+
+
+class WithGraph(Protocol):
+    """A lowered program that still knows its graph; `lowering.lower` makes such."""
+
+    @property
+    def graph(self) -> Graph:
+        """The verified graph."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; only its slots are used here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProgram:
+    """A verified graph with a plan that has slots and nothing to dispatch."""
+
+    graph: Graph
+    plan: Plan
+
+
+def slots_of(block: Block) -> tuple[Slot, ...]:
+    """The slots of a verified entry block: inputs, then outputs."""
+    slots: list[Slot] = []
+    for role, names in (
+        (SlotRole.INPUT, block.inputs),
+        (SlotRole.OUTPUT, block.outputs),
+    ):
+        for name in names:
+            tensor = block.tensors[name]
+            if tensor.shape is None:
+                raise InvalidArgument(f"{role.value} {name!r} has no shape")
+            nbytes = storage_bytes(tensor.dtype, tensor.shape)
+            slots.append(
+                Slot(len(slots), name, role, tensor.dtype, tensor.shape, nbytes)
+            )
+    return tuple(slots)
+
+
+class ReferenceAllocation:
+    """Host bytes, whole words."""
+
+    def __init__(self, desc: BufferDesc) -> None:
+        """Allocates zeroed bytes aligned to `desc.alignment`, at least to a page.
+
+        Raises:
+            OutOfMemory: there is no room.
+        """
+        alignment = max(desc.alignment, _PAGE)
+        size = -(-desc.nbytes // 4) * 4
+        try:
+            raw = np.zeros(size + alignment, np.uint8)
+        except MemoryError as error:
+            raise OutOfMemory(f"no host memory for a buffer of {size} bytes") from error
+        start = -raw.ctypes.data % alignment
+        # The view keeps the array alive.
+        self._bytes = memoryview(raw.data)[start : start + size]
+        self._info = BufferInfo(
+            size,
+            alignment,
+            BufferProperties.HOST_VISIBLE | BufferProperties.DIRECT_BINDING,
+        )
+
+    @property
+    def info(self) -> BufferInfo:
+        """What was allocated."""
+        return self._info
+
+    @property
+    def mapped(self) -> memoryview | None:
+        """All bytes, writable."""
+        return self._bytes
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Copies `data` to byte `offset`."""
+        self._bytes[offset : offset + data.nbytes] = data.cast("B")
+
+    def read(self, offset: int, out: memoryview) -> None:
+        """Fills `out` from byte `offset`."""
+        out.cast("B")[:] = self._bytes[offset : offset + out.nbytes]
+
+    def free(self) -> None:
+        """Drops the bytes."""
+        self._bytes = memoryview(b"")
+
+
+@dataclass(slots=True)
+class ReferenceProgram:
+    """A graph to evaluate, and the values of its VARIABLEs.
+
+    Attributes:
+        graph: the verified graph.
+        slots: inputs, then outputs.
+        variables: kept from launch to launch.
+    """
+
+    graph: Graph
+    slots: tuple[Slot, ...]
+    variables: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def dispatch_count(self) -> int:
+        """No kernels are launched."""
+        return 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """No arena is kept."""
+        return 0
+
+    def free(self) -> None:
+        """Drops the variables."""
+        self.variables.clear()
+
+    def evaluate(self, bound: Sequence[BoundSlot]) -> None:
+        """Reads the input slots, evaluates, writes the output slots."""
+        inputs: dict[str, Array] = {}
+        for slot, place in zip(self.slots, bound, strict=True):
+            if slot.role is SlotRole.INPUT:
+                raw = bytearray(slot.nbytes)
+                place.allocation.read(place.offset, memoryview(raw))
+                inputs[slot.name] = unpack(slot.dtype, raw, slot.shape)
+        evaluator = Evaluator(self.graph, Precision.NATIVE, variables=self.variables)
+        values = evaluator.block(self.graph.main, inputs)
+        for slot, place in zip(self.slots, bound, strict=True):
+            if slot.role is SlotRole.OUTPUT:
+                data = pack(slot.dtype, values[slot.name])
+                place.allocation.write(place.offset, data)
+
+
+class ReferenceRecording:
+    """One submission: a program with its bindings."""
+
+    def __init__(
+        self,
+        device: ReferenceDevice,
+        program: ReferenceProgram,
+        bound: Sequence[BoundSlot],
+    ) -> None:
+        """Records `program` on `bound`, one place a slot."""
+        self._device = device
+        self._program = program
+        self._bound = tuple(bound)
+        self._done = threading.Event()
+        self._failure: BaseException | None = None
+
+    def launch(self) -> None:
+        """Queues the evaluation; never blocks.
+
+        Raises:
+            DeviceLost: an earlier evaluation failed.
+        """
+        if self._device.poisoned:
+            raise DeviceLost("the reference device failed before; open a new one")
+        self._done.clear()
+        self._failure = None
+        self._device.worker.submit(self._evaluate)
+
+    def poll(self) -> bool:
+        """Whether the last launch is complete.
+
+        Raises:
+            DeviceLost: it failed.
+        """
+        if not self._done.is_set():
+            return False
+        if self._failure is not None:
+            raise DeviceLost(
+                f"evaluation failed: {type(self._failure).__name__}: {self._failure}"
+            ) from self._failure
+        return True
+
+    def wait(self, timeout_ns: int) -> bool:
+        """Waits at most `timeout_ns` and polls."""
+        self._done.wait(timeout_ns / 1e9)
+        return self.poll()
+
+    def retire(self) -> None:
+        """Nothing is kept of a launch."""
+
+    def free(self) -> None:
+        """Drops the bindings."""
+        self._bound = ()
+
+    def _evaluate(self) -> None:
+        try:
+            self._program.evaluate(self._bound)
+        except BaseException as error:  # noqa: BLE001 - the owner's thread reports it
+            self._failure = error
+            self._device.poison()
+        finally:
+            self._done.set()
+
+
+class ReferenceKit:
+    """The objects of one context."""
+
+    def __init__(self, device: ReferenceDevice) -> None:
+        """A kit of `device`."""
+        self._device = device
+
+    def allocate(self, desc: BufferDesc) -> ReferenceAllocation:
+        """Allocates host bytes."""
+        return ReferenceAllocation(desc)
+
+    def load(self, lowered: Lowered) -> ReferenceProgram:
+        """Takes the program's graph.
+
+        Raises:
+            Unsupported: the program has no graph, or an operator has no reference.
+        """
+        if not isinstance(getattr(lowered, "graph", None), Graph):
+            raise Unsupported(
+                f"the reference evaluates graphs; {type(lowered).__name__} has none"
+            )
+        graph = cast(WithGraph, lowered).graph
+        for region in graph.regions:
+            for block in region.blocks:
+                for operator in block.operators:
+                    if operator.op not in _EVALUATED:
+                        raise Unsupported(f"{operator}: the reference has no such")
+        return ReferenceProgram(graph, lowered.plan.slots)
+
+    def record(
+        self,
+        program: LoadedProgram,
+        bound: Sequence[BoundSlot],
+        reuse: Recording | None,
+    ) -> ReferenceRecording:
+        """Records a submission; there is nothing worth reusing."""
+        if reuse is not None:
+            reuse.free()
+        return ReferenceRecording(self._device, cast(ReferenceProgram, program), bound)
+
+    def free(self) -> None:
+        """Nothing is kept."""
+
+
+class ReferenceDevice:
+    """NumPy as a device."""
+
+    def __init__(self) -> None:
+        """Opens it; the worker thread starts with the first launch."""
+        self.worker = Worker()
+        self._poisoned = False
+        self._info = DeviceInfo(
+            DeviceIdentity(UUID),
+            DeviceLimits(max_buffer_bytes=_MAX_BUFFER_BYTES),
+            Capabilities.HOST_VISIBLE_MEMORY | Capabilities.SHARED_MEMORY,
+        )
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Identity, limits, capabilities."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """Name of the device for people."""
+        return f"reference (NumPy {np.__version__})"
+
+    @property
+    def plan_limits(self) -> PlanLimits:
+        """Wide enough for any plan: it is not run."""
+        return PlanLimits(max_storage_buffer_range=_MAX_BUFFER_BYTES)
+
+    @property
+    def binding_alignment(self) -> int:
+        """Bound ranges start at whole words."""
+        return 4
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether an evaluation failed; sticky."""
+        return self._poisoned
+
+    def poison(self) -> None:
+        """Marks the device as lost."""
+        self._poisoned = True
+
+    def lower(self, artifact: Artifact) -> GraphProgram:
+        """Reads and verifies an artifact; operators without a kernel are welcome.
+
+        Raises:
+            Unsupported: the format is unknown.
+            Incompatible: the target words are wrong.
+            InvalidArgument: the payload is not a sound program.
+        """
+        if artifact.format != FORMAT_TOSA:
+            raise Unsupported(
+                f"artifact format {artifact.format:#x} is unknown to the reference; "
+                f"TOSA is {FORMAT_TOSA:#x}"
+            )
+        target.decode(artifact.target)
+        graph = verify(read_graph(artifact.view()), shapes={})
+        plan = Plan(slots_of(graph.main), (), (), (), (), (), Numerics.STRICT)
+        return GraphProgram(graph, plan)
+
+    def create_kit(self) -> ReferenceKit:
+        """The objects of a context."""
+        return ReferenceKit(self)
+
+    def wait_idle(self) -> None:
+        """Waits until every evaluation has ended."""
+        self.worker.wait_idle()
+
+    def close(self) -> None:
+        """Ends the worker thread."""
+        self.worker.close()
+
+
+def open_reference(selector: str | None) -> ReferenceDevice:
+    """Opens the device.
+
+    Raises:
+        DeviceUnavailable: `selector` names another one.
+    """
+    only = listing()
+    wanted = (selector or "0").casefold()
+    names = f"{only.name} {only.driver} {only.uuid}".casefold()
+    if wanted != "0" and (wanted.isdecimal() or wanted not in names):
+        raise DeviceUnavailable(
+            f"the reference backend has no device {selector!r}; its only device is 0, "
+            f"{only.name} ({only.driver})"
+        )
+    return ReferenceDevice()
