@@ -1,1 +1,57 @@
-"""The Vulkan backend."""
+"""The Vulkan backend: plans on any Vulkan 1.3 driver, without a wrapper in between.
+
+Neither the loader library nor the C types are loaded before a function here is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tosavk.backends.vulkan.device import VulkanDevice
+    from tosavk.backends.vulkan.options import VulkanOptions
+    from tosavk.backends.vulkan.probe import DeviceListing
+
+__all__ = ["list_devices", "open_device"]
+
+
+def list_devices() -> list[DeviceListing]:
+    """Every device that the loader lists, usable or not, with the reason why not.
+
+    Raises:
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver; the
+            message says what to install.
+        InstanceCreationFailed: the loader refused for another reason.
+        DeviceEnumerationFailed: a driver failed to answer.
+    """
+    from tosavk.backends.vulkan._ffi import open_loader
+    from tosavk.backends.vulkan.instance import Instance
+    from tosavk.backends.vulkan.probe import DeviceListing, read_records
+
+    with Instance(open_loader(), validation=False) as instance:
+        return [DeviceListing.of(record) for record, _ in read_records(instance)]
+
+
+def open_device(
+    selector: str | None = None, *, options: VulkanOptions | None = None
+) -> VulkanDevice:
+    """Opens a device.
+
+    Args:
+        selector: None for the best device; an index; a UUID; or a part of a device or
+            driver name.
+        options: see `VulkanOptions`.
+
+    Raises:
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver.
+        InstanceCreationFailed: the loader refused; also if the validation layer was
+            asked for and is not there.
+        DeviceEnumerationFailed: a driver failed to answer.
+        DeviceUnavailable: no device fits, several do, or the one is unusable.
+        DeviceCreationFailed: it could not be opened.
+    """
+    from tosavk.backends.vulkan._ffi import open_loader
+    from tosavk.backends.vulkan.device import open_with
+    from tosavk.backends.vulkan.options import VulkanOptions
+
+    return open_with(open_loader(), selector, options or VulkanOptions())

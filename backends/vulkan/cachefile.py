@@ -1,0 +1,221 @@
+"""The pipeline cache on disk: nothing reaches the driver that was not checked here.
+
+A file is our header (magic, who wrote it, length and SHA-256 of the payload) and the
+driver's own data. It is written to a temporary file in the same folder and renamed, so
+that a reader sees the old file or the new one. A file that is damaged or belongs to
+another driver is ignored, with one line in the log, and replaced later.
+
+The folder is `TOSAVK_CACHE_DIR`, or `tosavk` in the user's cache folder; an empty
+`TOSAVK_CACHE_DIR` turns the cache off. A folder that other users may write to is not
+used: drivers trust what they find in such files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tosavk.backends.vulkan.probe import DeviceRecord
+
+_log = logging.getLogger("tosavk.vulkan")
+
+MAGIC = b"TOSAVKPC"
+VERSION = 1
+MAX_BYTES = 256 << 20
+_HEADER = struct.Struct("<8sIIII16s32sQ32s")
+_DRIVER_HEADER = struct.Struct("<IIII16s")
+_DRIVER_HEADER_VERSION = 1
+
+
+class CacheRejected(Exception):  # noqa: N818 (never leaves this module's callers)
+    """A cache file cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheIdentity:
+    """Whose pipelines a cache holds.
+
+    Attributes:
+        vendor_id: vendor number.
+        device_id: the vendor's device number.
+        driver_version: the driver's version number.
+        uuid: pipelineCacheUUID, 16 bytes.
+        names: device and driver text. Some software drivers leave version and UUID
+            constant over releases, the text they do change.
+    """
+
+    vendor_id: int
+    device_id: int
+    driver_version: int
+    uuid: bytes
+    names: str
+
+    @classmethod
+    def of(cls, record: DeviceRecord) -> CacheIdentity:
+        """The identity of a device."""
+        return cls(
+            record.vendor_id,
+            record.device_id,
+            record.driver_version,
+            record.cache_uuid,
+            f"{record.name}\n{record.driver}",
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """A hash of everything, 32 bytes."""
+        text = (
+            f"{self.vendor_id:08x}{self.device_id:08x}{self.driver_version:08x}"
+            f"{self.uuid.hex()}{self.names}"
+        )
+        return hashlib.sha256(text.encode()).digest()
+
+    @property
+    def file_name(self) -> str:
+        """Name of the cache file of this device and driver."""
+        return f"vulkan-{self.digest.hex()[:32]}.cache"
+
+
+def pack(identity: CacheIdentity, payload: bytes) -> bytes:
+    """The content of a cache file."""
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        identity.vendor_id,
+        identity.device_id,
+        identity.driver_version,
+        identity.uuid,
+        identity.digest,
+        len(payload),
+        hashlib.sha256(payload).digest(),
+    )
+    return header + payload
+
+
+def unpack(identity: CacheIdentity, content: bytes) -> bytes:
+    """The driver's data in a cache file.
+
+    Raises:
+        CacheRejected: damaged, or of another device, driver or version.
+    """
+    if len(content) < _HEADER.size + _DRIVER_HEADER.size:
+        raise CacheRejected(f"only {len(content)} bytes")
+    magic, version, vendor, device, driver, uuid, digest, length, checksum = (
+        _HEADER.unpack_from(content)
+    )
+    if magic != MAGIC or version != VERSION:
+        raise CacheRejected("not a cache file of this version")
+    found = (vendor, device, driver, uuid, digest)
+    wanted = (
+        identity.vendor_id,
+        identity.device_id,
+        identity.driver_version,
+        identity.uuid,
+        identity.digest,
+    )
+    if found != wanted:
+        raise CacheRejected("written for another device or driver")
+    payload = content[_HEADER.size :]
+    if length != len(payload):
+        raise CacheRejected(f"{len(payload)} bytes of data, the header says {length}")
+    if hashlib.sha256(payload).digest() != checksum:
+        raise CacheRejected("the checksum is wrong")
+    _check_driver_header(identity, payload)
+    return payload
+
+
+def _check_driver_header(identity: CacheIdentity, payload: bytes) -> None:
+    size, version, vendor, device, uuid = _DRIVER_HEADER.unpack_from(payload)
+    if version != _DRIVER_HEADER_VERSION:
+        raise CacheRejected(f"the driver's header has version {version}")
+    if not _DRIVER_HEADER.size <= size <= len(payload):
+        raise CacheRejected(f"the driver's header claims {size} bytes")
+    if (vendor, device, uuid) != (
+        identity.vendor_id,
+        identity.device_id,
+        identity.uuid,
+    ):
+        raise CacheRejected("the driver's header names another device")
+
+
+def cache_folder(
+    environment: Mapping[str, str] | None = None, platform: str = sys.platform
+) -> Path | None:
+    """The folder for cache files, or None if the cache is off or has no home."""
+    env = os.environ if environment is None else environment
+    chosen = env.get("TOSAVK_CACHE_DIR")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    if platform == "win32":
+        local = env.get("LOCALAPPDATA")
+        return Path(local) / "tosavk" / "cache" if local else None
+    xdg = env.get("XDG_CACHE_HOME")
+    if xdg and Path(xdg).is_absolute():
+        return Path(xdg) / "tosavk"
+    home = env.get("HOME")
+    if not home:
+        return None
+    if platform == "darwin":
+        return Path(home) / "Library" / "Caches" / "tosavk"
+    return Path(home) / ".cache" / "tosavk"
+
+
+def load(folder: Path, identity: CacheIdentity) -> bytes:
+    """The driver's data for a device; empty if there is none that can be used."""
+    path = folder / identity.file_name
+    try:
+        _require_private(folder)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise CacheRejected(f"more than {MAX_BYTES} bytes")
+        return unpack(identity, content)
+    except FileNotFoundError:
+        return b""
+    except (OSError, CacheRejected) as error:
+        _log.warning("pipeline cache %s is ignored: %s", path, error)
+        return b""
+
+
+def store(folder: Path, identity: CacheIdentity, payload: bytes) -> None:
+    """Writes the driver's data in one step; failures go to the log only."""
+    path = folder / identity.file_name
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_private(folder)
+        _write(path, pack(identity, payload))
+    except (OSError, CacheRejected) as error:
+        _log.warning("pipeline cache %s is not written: %s", path, error)
+
+
+def _write(path: Path, content: bytes) -> None:
+    # mkstemp makes a file that only this user can read or write.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def _require_private(folder: Path) -> None:
+    """Refuses a folder that somebody else could put a file into."""
+    if sys.platform == "win32":
+        return
+    status = folder.stat()
+    if status.st_mode & stat.S_IWOTH:
+        raise CacheRejected("the folder is writable for everybody")
+    if status.st_uid not in (os.getuid(), 0):
+        raise CacheRejected("the folder belongs to another user")

@@ -1,0 +1,89 @@
+"""Barriers and submission structs, built once and used from then on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tosavk.backends.vulkan._ffi import Cdata, Scratch, const
+
+_COMPUTE = const.PIPELINE_STAGE_2_COMPUTE_SHADER_BIT
+_COPY = const.PIPELINE_STAGE_2_COPY_BIT
+_HOST = const.PIPELINE_STAGE_2_HOST_BIT
+_STORAGE_READ = const.ACCESS_2_SHADER_STORAGE_READ_BIT
+_STORAGE_WRITE = const.ACCESS_2_SHADER_STORAGE_WRITE_BIT
+_COPY_READ = const.ACCESS_2_TRANSFER_READ_BIT
+_COPY_WRITE = const.ACCESS_2_TRANSFER_WRITE_BIT
+_HOST_READ = const.ACCESS_2_HOST_READ_BIT
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierScope:
+    """A global memory barrier: what came before, and what waits for it.
+
+    Reads never stand in the source access: a write after a read only needs the
+    execution dependency that the stages give.
+    """
+
+    source_stage: int
+    source_access: int
+    target_stage: int
+    target_access: int
+
+
+BETWEEN = BarrierScope(
+    _COMPUTE, _STORAGE_WRITE, _COMPUTE, _STORAGE_READ | _STORAGE_WRITE
+)
+"""Between dispatches that depend on each other."""
+
+FINAL = BarrierScope(
+    _COMPUTE,
+    _STORAGE_WRITE,
+    _HOST | _COPY | _COMPUTE,
+    _HOST_READ | _COPY_READ | _COPY_WRITE | _STORAGE_READ | _STORAGE_WRITE,
+)
+"""After the last dispatch: for the host, for copies, and for the shaders of the next
+submission, which may use the same arena while this one is still under way."""
+
+STAGED_FOR_HOST = BarrierScope(_COPY, _COPY_WRITE, _HOST, _HOST_READ)
+"""After a copy that the host will read."""
+
+STAGED_FOR_DEVICE = BarrierScope(
+    _COPY,
+    _COPY_WRITE,
+    _COMPUTE | _COPY,
+    _STORAGE_READ | _STORAGE_WRITE | _COPY_READ | _COPY_WRITE,
+)
+"""After a copy that the device will use."""
+
+
+class Barrier:
+    """A prebuilt VkDependencyInfo.
+
+    Attributes:
+        info: for vkCmdPipelineBarrier2; lives as long as `scratch`.
+    """
+
+    __slots__ = ("info",)
+
+    def __init__(self, scratch: Scratch, scope: BarrierScope) -> None:
+        barrier = scratch.struct(
+            "VkMemoryBarrier2",
+            srcStageMask=scope.source_stage,
+            srcAccessMask=scope.source_access,
+            dstStageMask=scope.target_stage,
+            dstAccessMask=scope.target_access,
+        )
+        self.info: Cdata = scratch.struct(
+            "VkDependencyInfo", memoryBarrierCount=1, pMemoryBarriers=barrier
+        )
+
+
+def submit_info(scratch: Scratch, commands: Cdata) -> Cdata:
+    """A VkSubmitInfo2 of one command buffer; lives as long as `scratch`."""
+    return scratch.struct(
+        "VkSubmitInfo2",
+        commandBufferInfoCount=1,
+        pCommandBufferInfos=scratch.struct(
+            "VkCommandBufferSubmitInfo", commandBuffer=commands
+        ),
+    )

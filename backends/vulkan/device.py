@@ -1,0 +1,202 @@
+"""An open Vulkan device, as the model sees it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from tosavk.backends.vulkan import cachefile
+from tosavk.backends.vulkan._ffi import Cdata, Loader
+from tosavk.backends.vulkan.blocks import memory_plan
+from tosavk.backends.vulkan.instance import Instance, ValidationMessage
+from tosavk.backends.vulkan.kit import VulkanKit
+from tosavk.backends.vulkan.logical import LogicalDevice
+from tosavk.backends.vulkan.memory import MemoryPlan
+from tosavk.backends.vulkan.options import VulkanOptions
+from tosavk.backends.vulkan.pipelines import Pipelines
+from tosavk.backends.vulkan.probe import (
+    DeviceRecord,
+    DeviceType,
+    read_records,
+    select,
+)
+from tosavk.backends.vulkan.spirv import ShaderLibrary, catalogue_library
+from tosavk.core.descriptors import (
+    Artifact,
+    DeviceClass,
+    DeviceIdentity,
+    DeviceInfo,
+    DeviceLimits,
+)
+from tosavk.core.device import Lowered
+from tosavk.core.errors import DeviceCreationFailed, ModelError
+from tosavk.core.plan import PlanLimits
+
+MAX_SEGMENT_BYTES = 1 << 28
+
+
+class VulkanDevice:
+    """`core.device.Device`.
+
+    Attributes:
+        record: what the device is.
+        memory: the memory type of each domain.
+        binding_alignment: offsets of bound ranges are multiples of it.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        record: DeviceRecord,
+        physical: Cdata,
+        options: VulkanOptions,
+        library: ShaderLibrary | None = None,
+    ) -> None:
+        """Opens a device; from now on `instance` belongs to it, also if this fails.
+
+        Args:
+            instance: lists the device.
+            record: a usable device.
+            physical: its VkPhysicalDevice.
+            options: see there.
+            library: the kernels; None for those of the catalogue.
+
+        Raises:
+            DeviceCreationFailed: the driver refused.
+            DeviceUnavailable: no memory for the host.
+        """
+        self.record = record
+        self._instance = instance
+        self._options = options
+        folder = cachefile.cache_folder() if options.pipeline_cache else None
+        with ExitStack() as undo:
+            undo.callback(instance.close)
+            try:
+                self._logical = LogicalDevice(instance, record, physical)
+                undo.callback(self._logical.close)
+                self.memory = memory_plan(
+                    self._logical, map_unified=options.map_unified_device_memory
+                )
+                self._pipelines = Pipelines(
+                    self._logical, library or catalogue_library(), folder
+                )
+                undo.callback(self._pipelines.free)
+            except ModelError as error:
+                raise DeviceCreationFailed(str(error)) from error
+            self._undo = undo.pop_all()
+        self._info = device_info(record, self.memory)
+        self._limits = plan_limits(record)
+        self.binding_alignment = max(4, record.limits.storage_offset_alignment)
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Identity, limits, capabilities."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """Name of the device and driver."""
+        return f"{self.record.name} ({self.record.driver})"
+
+    @property
+    def plan_limits(self) -> PlanLimits:
+        """What plans for this device may ask for."""
+        return self._limits
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether the device was lost; sticky."""
+        return self._logical.poisoned
+
+    def lower(self, artifact: Artifact) -> Lowered:
+        """Lowers an artifact for this device.
+
+        Raises:
+            Error: see `tosavk.lowering.program.lower_artifact`.
+        """
+        # Listing and opening devices needs none of the lowering.
+        from tosavk.lowering.program import lower_artifact
+
+        return lower_artifact(
+            artifact, limits=self._limits, numerics=self._options.numerics
+        )
+
+    def create_kit(self) -> VulkanKit:
+        """Creates the objects of a context.
+
+        Raises:
+            ModelError: the driver refused.
+        """
+        return VulkanKit(self._logical, self.memory, self._pipelines)
+
+    def validation_messages(self) -> list[ValidationMessage]:
+        """What the validation layer has said since the last call."""
+        return self._instance.validation_messages()
+
+    def wait_idle(self) -> None:
+        """Waits until the device has nothing to do; never raises.
+
+        On a lost device it returns within bounded time.
+        """
+        self._logical.wait_idle()
+
+    def close(self) -> None:
+        """Destroys the device and its instance; all kits are gone."""
+        self._undo.close()
+
+
+def device_info(record: DeviceRecord, memory: MemoryPlan) -> DeviceInfo:
+    """What the model is told of a device."""
+    limits = record.limits
+    heap = max(heap.size for heap in record.memory_heaps)
+    largest = min(
+        limits.storage_buffer_range, heap, limits.allocation_bytes, limits.buffer_bytes
+    )
+    is_cpu = record.device_type is DeviceType.CPU
+    return DeviceInfo(
+        identity=DeviceIdentity(
+            uuid=record.uuid,
+            device_class=DeviceClass.OTHER if is_cpu else DeviceClass.GPU,
+            vendor_id=record.vendor_id,
+            device_id=record.device_id,
+        ),
+        limits=DeviceLimits(max_buffer_bytes=max(4, largest // 4 * 4)),
+        capabilities=memory.capabilities,
+    )
+
+
+def plan_limits(record: DeviceRecord) -> PlanLimits:
+    """What plans for a device may ask for."""
+    limits = record.limits
+    largest = min(
+        limits.storage_buffer_range, limits.allocation_bytes, limits.buffer_bytes
+    )
+    return PlanLimits(
+        max_storage_buffer_range=largest,
+        segment_bytes=min(largest, MAX_SEGMENT_BYTES) // 256 * 256,
+        max_storage_buffers=min(
+            limits.stage_storage_buffers, limits.set_storage_buffers
+        ),
+        max_parameter_bytes=128,
+        max_workgroup_count=min(limits.group_count),
+    )
+
+
+def open_with(
+    loader: Loader,
+    selector: str | None,
+    options: VulkanOptions,
+    *,
+    library: ShaderLibrary | None = None,
+) -> VulkanDevice:
+    """Opens the device that `selector` means, through a given loader.
+
+    Raises:
+        InitError: see `tosavk.backends.vulkan.open_device`.
+    """
+    instance = Instance(loader, validation=options.validation)
+    with ExitStack() as undo:
+        undo.callback(instance.close)
+        found = read_records(instance)
+        record = select([record for record, _ in found], selector)
+        undo.pop_all()
+    return VulkanDevice(instance, record, found[record.index][1], options, library)

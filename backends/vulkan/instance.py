@@ -1,0 +1,272 @@
+"""A VkInstance, with the validation layer where it is asked for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from tosavk.backends.vulkan._ffi import (
+    NULL,
+    Calls,
+    Cdata,
+    Loader,
+    Scratch,
+    const,
+    error_of,
+    ffi,
+    install_hint,
+    text_of,
+)
+from tosavk.core.errors import (
+    DeviceEnumerationFailed,
+    InstanceCreationFailed,
+    RuntimeUnavailable,
+)
+
+_log = logging.getLogger("tosavk.vulkan")
+
+API_VERSION = (1 << 22) | (3 << 12)
+VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
+PORTABILITY = "VK_KHR_portability_enumeration"
+_DEBUG_UTILS = "VK_EXT_debug_utils"
+_LAYER_SETTINGS = "VK_EXT_layer_settings"
+_VALIDATION_FEATURES = "VK_EXT_validation_features"
+
+# Newer layers see hazards of shader accesses only with the heuristic, and hazards
+# between submissions only with the third.
+_SYNC_SETTINGS = (
+    "validate_sync",
+    "syncval_shader_accesses_heuristic",
+    "syncval_submit_time_validation",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationMessage:
+    """One warning or error of the validation layer.
+
+    Attributes:
+        severity: the severity bit.
+        name: message id, such as "VUID-vkCmdDispatch-None-08114".
+        text: the message.
+    """
+
+    severity: int
+    name: str
+    text: str
+
+
+def version_text(version: int) -> str:
+    """A packed Vulkan version as "major.minor.patch"."""
+    return f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}"
+
+
+def optional_extensions(offered: frozenset[str]) -> tuple[tuple[str, ...], int]:
+    """Instance extensions to enable, and the creation flags that go with them.
+
+    Devices that are not quite conformant (MoltenVK) are listed only on request, and
+    the request is only allowed where the loader knows the extension.
+    """
+    if PORTABILITY in offered:
+        return (PORTABILITY,), const.INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
+    return (), 0
+
+
+class Instance:
+    """A VkInstance and its functions; `close` destroys it.
+
+    Attributes:
+        loader: the loader it came from.
+        calls: its function table.
+        handle: the VkInstance.
+    """
+
+    def __init__(self, loader: Loader, *, validation: bool) -> None:
+        """Creates the instance.
+
+        Raises:
+            RuntimeUnavailable: the loader is older than Vulkan 1.3, or finds no driver.
+            InstanceCreationFailed: any other failure, also a missing layer.
+        """
+        self.loader = loader
+        self._messages: list[ValidationMessage] = []
+        self._undo = ExitStack()
+        self._scratch = Scratch()  # holds the message callback
+        _require_version(loader)
+        with ExitStack() as undo:
+            self.handle = self._create(validation=validation)
+            try:
+                self.calls = loader.instance_calls(self.handle)
+            except RuntimeUnavailable as error:
+                raise InstanceCreationFailed(str(error)) from error
+            undo.callback(self.calls.vkDestroyInstance, self.handle, NULL)
+            if validation:
+                self._listen(undo)
+            self._undo = undo.pop_all()
+
+    def physical_devices(self) -> list[Cdata]:
+        """The VkPhysicalDevice handles in the loader's order.
+
+        Raises:
+            DeviceEnumerationFailed: the driver said so.
+        """
+        count = ffi.new("uint32_t *")
+        # The number may grow between the calls; room for more makes that harmless.
+        code = self.calls.vkEnumeratePhysicalDevices(self.handle, count, NULL)
+        if code >= 0:
+            count[0] += 8
+            devices = ffi.new("VkPhysicalDevice[]", count[0])
+            code = self.calls.vkEnumeratePhysicalDevices(self.handle, count, devices)
+            if code >= 0:
+                return [devices[i] for i in range(count[0])]
+        error = error_of(code, "vkEnumeratePhysicalDevices")
+        raise DeviceEnumerationFailed(str(error)) from error
+
+    def validation_messages(self) -> list[ValidationMessage]:
+        """Warnings and errors of the validation layer since the last call."""
+        messages = self._messages[:]
+        del self._messages[: len(messages)]
+        return messages
+
+    def close(self) -> None:
+        """Destroys the instance; its devices are gone. Messages stay readable."""
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        """The instance itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def _create(self, *, validation: bool) -> Cdata:
+        scratch = self._scratch
+        names, flags = optional_extensions(_extensions(self.loader.calls, None))
+        extensions = list(names)
+        chain: Cdata = None
+        if validation:
+            features, chain = _layer_switches(self.loader.calls, scratch)
+            extensions += [_DEBUG_UTILS, features]
+            chain = self._messenger_info(chain)
+        layers = [VALIDATION_LAYER] if validation else []
+        info = scratch.struct(
+            "VkInstanceCreateInfo",
+            pNext=chain,
+            flags=flags,
+            pApplicationInfo=scratch.struct(
+                "VkApplicationInfo",
+                pApplicationName=scratch.text("tosavk"),
+                pEngineName=scratch.text("tosavk"),
+                apiVersion=API_VERSION,
+            ),
+            enabledLayerCount=len(layers),
+            ppEnabledLayerNames=scratch.texts(layers),
+            enabledExtensionCount=len(extensions),
+            ppEnabledExtensionNames=scratch.texts(extensions),
+        )
+        out = ffi.new("VkInstance *")
+        code = self.loader.calls.vkCreateInstance(info, NULL, out)
+        if code == const.ERROR_INCOMPATIBLE_DRIVER:
+            raise RuntimeUnavailable(
+                "the Vulkan loader finds no usable driver: "
+                f"{install_hint(sys.platform)}; VK_DRIVER_FILES and VK_ICD_FILENAMES, "
+                "if set, must name existing files"
+            )
+        if code < 0:
+            error = error_of(code, "vkCreateInstance")
+            raise InstanceCreationFailed(str(error)) from error
+        return out[0]
+
+    def _messenger_info(self, chain: Cdata) -> Cdata:
+        messages = self._messages
+
+        def receive(severity: int, kinds: int, data: Cdata, user: Cdata) -> int:
+            del kinds, user
+            name = text_of(data.pMessageIdName) if data.pMessageIdName else ""
+            text = text_of(data.pMessage) if data.pMessage else ""
+            messages.append(ValidationMessage(severity, name, text))
+            _log.error("validation: %s: %s", name, text)
+            return 0
+
+        callback = ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", receive)
+        # Messages of the general kind are the loader's talk about files.
+        return self._scratch.struct(
+            "VkDebugUtilsMessengerCreateInfoEXT",
+            pNext=chain,
+            messageSeverity=const.DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT
+            | const.DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
+            messageType=const.DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT
+            | const.DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
+            pfnUserCallback=self._scratch.keep(callback),
+        )
+
+    def _listen(self, undo: ExitStack) -> None:
+        info = self._messenger_info(None)
+        out = ffi.new("VkDebugUtilsMessengerEXT *")
+        code = self.calls.vkCreateDebugUtilsMessengerEXT(self.handle, info, NULL, out)
+        if code < 0:
+            error = error_of(code, "vkCreateDebugUtilsMessengerEXT")
+            raise InstanceCreationFailed(str(error)) from error
+        undo.callback(
+            self.calls.vkDestroyDebugUtilsMessengerEXT, self.handle, out[0], NULL
+        )
+
+
+def _require_version(loader: Loader) -> None:
+    version = ffi.new("uint32_t *")
+    loader.calls.vkEnumerateInstanceVersion(version)
+    if version[0] < API_VERSION:
+        raise RuntimeUnavailable(
+            f"the Vulkan loader is version {version_text(version[0])}, 1.3 is needed: "
+            f"{install_hint(sys.platform)}"
+        )
+
+
+def _extensions(calls: Calls, layer: str | None) -> frozenset[str]:
+    name = NULL if layer is None else ffi.new("char[]", layer.encode())
+    count = ffi.new("uint32_t *")
+    if calls.vkEnumerateInstanceExtensionProperties(name, count, NULL) < 0:
+        return frozenset()
+    found = ffi.new("VkExtensionProperties[]", count[0] + 8)
+    count[0] += 8
+    if calls.vkEnumerateInstanceExtensionProperties(name, count, found) < 0:
+        return frozenset()
+    return frozenset(text_of(found[i].extensionName) for i in range(count[0]))
+
+
+def _layer_switches(calls: Calls, scratch: Scratch) -> tuple[str, Cdata]:
+    """The extension that switches synchronization validation on, and its struct."""
+    offered = _extensions(calls, VALIDATION_LAYER)
+    if _DEBUG_UTILS not in offered:
+        raise InstanceCreationFailed(
+            f"validation was asked for, but the layer {VALIDATION_LAYER} is not "
+            "installed: install vulkan-validationlayers, or unset TOSAVK_VALIDATION"
+        )
+    if _LAYER_SETTINGS in offered:
+        settings = [
+            {
+                "pLayerName": scratch.text(VALIDATION_LAYER),
+                "pSettingName": scratch.text(name),
+                "type": const.LAYER_SETTING_TYPE_BOOL32_EXT,
+                "valueCount": 1,
+                "pValues": scratch.new("VkBool32[1]", [1]),
+            }
+            for name in _SYNC_SETTINGS
+        ]
+        return _LAYER_SETTINGS, scratch.struct(
+            "VkLayerSettingsCreateInfoEXT",
+            settingCount=len(settings),
+            pSettings=scratch.array("VkLayerSettingEXT", settings),
+        )
+    enabled = [const.VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT]
+    return _VALIDATION_FEATURES, scratch.struct(
+        "VkValidationFeaturesEXT",
+        enabledValidationFeatureCount=len(enabled),
+        pEnabledValidationFeatures=scratch.array(
+            "VkValidationFeatureEnableEXT", enabled
+        ),
+    )

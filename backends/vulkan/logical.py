@@ -1,0 +1,274 @@
+"""The VkDevice with its one queue: function table, poison, bounded waits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from tosavk.backends.vulkan._ffi import (
+    NULL,
+    Cdata,
+    Scratch,
+    const,
+    error_of,
+    ffi,
+)
+from tosavk.backends.vulkan.instance import Instance
+from tosavk.backends.vulkan.probe import PORTABILITY_SUBSET, DeviceRecord
+from tosavk.core.errors import (
+    DeviceCreationFailed,
+    DeviceLost,
+    Error,
+    ModelError,
+    ResourceLimit,
+)
+
+_log = logging.getLogger("tosavk.vulkan")
+
+STEP_NS = 250_000_000
+"""Longest single wait inside the driver, so that Ctrl-C is heard."""
+
+ABANDON_NS = 5_000_000_000
+"""How long `close` waits for a device that has timed out before."""
+
+
+class LogicalDevice:
+    """An open VkDevice; `close` destroys it.
+
+    Attributes:
+        record: what the device is.
+        calls: its function table.
+        handle: the VkDevice.
+        queue: the only VkQueue.
+        queue_family: its family.
+        poisoned: whether the device was lost; sticky.
+    """
+
+    def __init__(
+        self, instance: Instance, record: DeviceRecord, physical: Cdata
+    ) -> None:
+        """Creates the device.
+
+        Raises:
+            DeviceCreationFailed: the driver refused.
+        """
+        family = record.queue_family
+        if family is None:
+            raise DeviceCreationFailed(f"{record.name}: no queue family computes")
+        self.record = record
+        self.queue_family = family
+        self.poisoned = False
+        self._overdue = False
+        self._idle_pending = False
+        self._allocations = 0
+        self._parked: list[Callable[[], None]] = []
+        with ExitStack() as undo:
+            self.handle = _create(instance, record, physical, family)
+            try:
+                self.calls = instance.loader.device_calls(instance.calls, self.handle)
+                undo.callback(self.calls.vkDestroyDevice, self.handle, NULL)
+                out = ffi.new("VkQueue *")
+                self.calls.vkGetDeviceQueue(self.handle, family, 0, out)
+                self.queue = out[0]
+                fence = self.create_fence()
+            except Error as error:
+                raise DeviceCreationFailed(f"{record.name}: {error}") from error
+            undo.callback(self.calls.vkDestroyFence, self.handle, fence, NULL)
+            self._idle = ffi.new("VkFence[1]", [fence])
+            self._undo = undo.pop_all()
+
+    def failure(self, code: int, call: str) -> ModelError:
+        """The error for a failed call; notes the loss of the device."""
+        if code == const.ERROR_DEVICE_LOST:
+            self.poisoned = True
+        return error_of(code, f"{self.record.name}: {call}")
+
+    def check(self, code: int, call: str) -> None:
+        """Raises the model's error if `code` is an error.
+
+        Raises:
+            ModelError: see `error_of`.
+        """
+        if code < 0:
+            raise self.failure(code, call)
+
+    def create(self, call: str, ctype: str, info: Cdata, *, what: str = "") -> Cdata:
+        """Makes an object with a `vkCreate...(device, info, NULL, out)` function.
+
+        Raises:
+            ModelError: the driver refused; the message names `what`.
+        """
+        out = ffi.new(f"{ctype} *")
+        code = getattr(self.calls, call)(self.handle, info, NULL, out)
+        self.check(code, f"{call} ({what})" if what else call)
+        return out[0]
+
+    def create_fence(self) -> Cdata:
+        """A new unsignalled VkFence."""
+        info = Scratch().struct("VkFenceCreateInfo")
+        return self.create("vkCreateFence", "VkFence", info)
+
+    def allocate_memory(self, info: Cdata, what: str) -> Cdata:
+        """A new VkDeviceMemory; drivers do not all count, so it is counted here.
+
+        Raises:
+            ResourceLimit: the device allows no more allocations.
+            ModelError: the driver refused; the message names `what`.
+        """
+        limit = self.record.limits.allocations
+        if self._allocations >= limit:
+            raise ResourceLimit(
+                f"{self.record.name} allows {limit} memory allocations "
+                f"(maxMemoryAllocationCount), all in use: free buffers or programs"
+            )
+        memory = self.create("vkAllocateMemory", "VkDeviceMemory", info, what=what)
+        self._allocations += 1
+        return memory
+
+    def free_memory(self, memory: Cdata) -> None:
+        """Gives memory back."""
+        self.calls.vkFreeMemory(self.handle, memory, NULL)
+        self._allocations -= 1
+
+    def wait_fence(self, fences: Cdata, timeout_ns: int) -> bool:
+        """Waits for a fence in bounded steps; False if it is not signalled in time.
+
+        Args:
+            fences: a `VkFence[1]`.
+            timeout_ns: at most that long.
+
+        Raises:
+            ModelError: the wait failed.
+        """
+        end = time.monotonic_ns() + timeout_ns
+        left = timeout_ns
+        while True:
+            code = self.calls.vkWaitForFences(
+                self.handle, 1, fences, 1, max(0, min(left, STEP_NS))
+            )
+            if code == const.SUCCESS:
+                return True
+            self.check(code, "vkWaitForFences")
+            left = end - time.monotonic_ns()
+            if left <= 0:
+                return False
+
+    def overdue(self, what: str) -> DeviceLost:
+        """The error for device work that did not end in time; poisons the device.
+
+        From now on `dispose` frees nothing, since the work may still use it.
+        """
+        self.poisoned = True
+        self._overdue = True
+        return DeviceLost(
+            f"{self.record.name}: {what} did not end in time; discard the accelerator "
+            "and open a new one"
+        )
+
+    def dispose(self, free: Callable[[], None]) -> None:
+        """Frees something now, or at `close` if overdue work may still use it."""
+        if self._overdue:
+            self._parked.append(free)
+        else:
+            free()
+
+    def settle(self, what: str) -> None:
+        """Waits for work whose own wait was broken off, so that it can be freed.
+
+        Args:
+            what: the work; it counts as overdue if it does not end soon.
+        """
+        if not self._settled():
+            self.overdue(what)
+
+    def wait_idle(self) -> None:
+        """Waits until the queue is empty or the device is lost; never raises.
+
+        On a lost device it returns within `ABANDON_NS`.
+        """
+        if self.poisoned:
+            self._settled()
+            return
+        try:
+            while not self._wait_queue(STEP_NS):
+                pass
+        except ModelError as error:
+            _log.debug("%s", error)
+
+    def close(self) -> None:
+        """Destroys the device; everything made from it is gone."""
+        if self._overdue and not self._settled():
+            _log.warning(
+                "%s is still busy with work that is overdue; it is left open",
+                self.record.name,
+            )
+            self._undo.pop_all()
+            return
+        self.wait_idle()
+        self._overdue = False
+        for free in self._parked:
+            free()
+        self._parked.clear()
+        self._undo.close()
+
+    def _settled(self) -> bool:
+        try:
+            return self._wait_queue(ABANDON_NS)
+        except ModelError:
+            return True  # lost for good: nothing runs any more
+
+    def _wait_queue(self, timeout_ns: int) -> bool:
+        """Whether everything submitted so far ends in time."""
+        calls, fences = self.calls, self._idle
+        if self._idle_pending:
+            if not self.wait_fence(fences, timeout_ns):
+                return False
+            self._idle_pending = False
+        self.check(calls.vkResetFences(self.handle, 1, fences), "vkResetFences")
+        code = calls.vkQueueSubmit2(self.queue, 0, NULL, fences[0])
+        self.check(code, "vkQueueSubmit2")
+        self._idle_pending = True
+        if not self.wait_fence(fences, timeout_ns):
+            return False
+        self._idle_pending = False
+        return True
+
+
+def _create(
+    instance: Instance, record: DeviceRecord, physical: Cdata, family: int
+) -> Cdata:
+    scratch = Scratch()
+    features = record.features
+    v13 = scratch.struct("VkPhysicalDeviceVulkan13Features", synchronization2=1)
+    v12 = scratch.struct(
+        "VkPhysicalDeviceVulkan12Features",
+        pNext=v13,
+        timelineSemaphore=int(features.timeline_semaphore),
+        bufferDeviceAddress=int(features.buffer_device_address),
+    )
+    core = scratch.new("VkPhysicalDeviceFeatures *", {"robustBufferAccess": 1})
+    # The specification demands this extension wherever it is offered.
+    extensions = [PORTABILITY_SUBSET] * (PORTABILITY_SUBSET in record.extensions)
+    queue = scratch.struct(
+        "VkDeviceQueueCreateInfo",
+        queueFamilyIndex=family,
+        queueCount=1,
+        pQueuePriorities=scratch.array("float", [1.0]),
+    )
+    info = scratch.struct(
+        "VkDeviceCreateInfo",
+        pNext=v12,
+        queueCreateInfoCount=1,
+        pQueueCreateInfos=queue,
+        enabledExtensionCount=len(extensions),
+        ppEnabledExtensionNames=scratch.texts(extensions),
+        pEnabledFeatures=core,
+    )
+    out = ffi.new("VkDevice *")
+    code = instance.calls.vkCreateDevice(physical, info, NULL, out)
+    if code < 0:
+        error = error_of(code, f"{record.name}: vkCreateDevice")
+        raise DeviceCreationFailed(str(error)) from error
+    return out[0]

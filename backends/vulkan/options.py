@@ -1,0 +1,32 @@
+"""What can be chosen when a Vulkan device is opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from tosavk.core.plan import Numerics
+
+
+def validation_wanted() -> bool:
+    """Whether TOSAVK_VALIDATION asks for the validation layer."""
+    return os.environ.get("TOSAVK_VALIDATION", "") not in ("", "0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VulkanOptions:
+    """Options of `open_device`.
+
+    Attributes:
+        map_unified_device_memory: on a device with one memory heap, map DEVICE memory
+            and copy directly; False keeps the staged copies of other devices.
+        validation: load the Khronos validation layer with synchronization validation;
+            by default what TOSAVK_VALIDATION says.
+        numerics: promise about float results that artifacts are lowered for.
+        pipeline_cache: keep compiled pipelines on disk (folder: `cachefile`).
+    """
+
+    map_unified_device_memory: bool = True
+    validation: bool = field(default_factory=validation_wanted)
+    numerics: Numerics = Numerics.STRICT
+    pipeline_cache: bool = True

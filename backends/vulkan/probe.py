@@ -1,0 +1,474 @@
+"""What a physical device is: read once into plain data, judged without a driver.
+
+`read_record` asks the driver. Everything else works on `DeviceRecord` values and can
+be tried with made-up ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosavk.backends.vulkan._ffi import (
+    NULL,
+    Calls,
+    Cdata,
+    Scratch,
+    const,
+    error_of,
+    ffi,
+    text_of,
+)
+from tosavk.backends.vulkan.instance import API_VERSION, Instance, version_text
+from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
+from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
+
+PORTABILITY_SUBSET = "VK_KHR_portability_subset"
+MIN_STORAGE_BUFFERS = 4
+_VERSION_1_1 = (1 << 22) | (1 << 12)
+_VERSION_1_2 = (1 << 22) | (2 << 12)
+
+
+class DeviceType(enum.IntEnum):
+    """VkPhysicalDeviceType."""
+
+    OTHER = 0
+    INTEGRATED = 1
+    DISCRETE = 2
+    VIRTUAL = 3
+    CPU = 4
+
+
+_RANK = {
+    DeviceType.DISCRETE: 0,
+    DeviceType.INTEGRATED: 1,
+    DeviceType.VIRTUAL: 2,
+    DeviceType.CPU: 3,
+    DeviceType.OTHER: 4,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The device limits that this backend heeds; the defaults are the least allowed.
+
+    Attributes:
+        storage_buffer_range: bytes one descriptor may cover.
+        stage_storage_buffers: storage buffers one shader may use.
+        set_storage_buffers: storage buffers in one descriptor set.
+        push_constant_bytes: bytes of push constants.
+        group_count: work groups along x, y and z.
+        group_size: invocations of a work group along x, y and z.
+        group_invocations: invocations of a work group.
+        shared_memory_bytes: shared memory of a work group.
+        allocations: live memory allocations.
+        allocation_bytes: bytes of one allocation.
+        buffer_bytes: bytes of one buffer.
+        storage_offset_alignment: alignment of a storage descriptor's offset.
+        subgroup_size: invocations of a subgroup.
+    """
+
+    storage_buffer_range: int = 1 << 27
+    stage_storage_buffers: int = MIN_STORAGE_BUFFERS
+    set_storage_buffers: int = 24
+    push_constant_bytes: int = 128
+    group_count: tuple[int, int, int] = (65535, 65535, 65535)
+    group_size: tuple[int, int, int] = (128, 128, 64)
+    group_invocations: int = 128
+    shared_memory_bytes: int = 16384
+    allocations: int = 4096
+    allocation_bytes: int = 1 << 30
+    buffer_bytes: int = 1 << 30
+    storage_offset_alignment: int = 256
+    subgroup_size: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Whether the driver offers what this backend asks about.
+
+    Attributes:
+        robust_buffer_access: accesses outside a descriptor do no harm.
+        synchronization2: the barriers and submissions used here.
+        timeline_semaphore: host gates.
+        buffer_device_address: used to measure the alignment of memory.
+        signed_zero_inf_nan_preserve: the execution mode for FP32.
+        shader_float16: FP16 arithmetic.
+        shader_int8: 8-bit integers in shaders.
+        shader_int64: 64-bit integers in shaders.
+    """
+
+    robust_buffer_access: bool = False
+    synchronization2: bool = False
+    timeline_semaphore: bool = False
+    buffer_device_address: bool = False
+    signed_zero_inf_nan_preserve: bool = False
+    shader_float16: bool = False
+    shader_int8: bool = False
+    shader_int64: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """A physical device as plain data.
+
+    Attributes:
+        index: position in the loader's list.
+        name: name of the device.
+        driver: name and version text of the driver.
+        driver_id: VkDriverId.
+        driver_version: the driver's own version number.
+        api_version: packed Vulkan version of the device.
+        device_type: kind of device.
+        vendor_id: vendor number.
+        device_id: the vendor's device number.
+        uuid: deviceUUID, 16 bytes.
+        cache_uuid: pipelineCacheUUID, 16 bytes.
+        limits: numbers.
+        features: yes or no.
+        extensions: names of the device extensions it offers.
+        queue_families: flags of each family.
+        memory_types: the memory types in order.
+        memory_heaps: the heaps in order.
+    """
+
+    index: int
+    name: str
+    driver: str
+    driver_id: int = 0
+    driver_version: int = 0
+    api_version: int = API_VERSION
+    device_type: DeviceType = DeviceType.OTHER
+    vendor_id: int = 0
+    device_id: int = 0
+    uuid: bytes = bytes(16)
+    cache_uuid: bytes = bytes(16)
+    limits: Limits = Limits()
+    features: Features = Features()
+    extensions: frozenset[str] = frozenset()
+    queue_families: tuple[int, ...] = ()
+    memory_types: tuple[MemoryType, ...] = ()
+    memory_heaps: tuple[MemoryHeap, ...] = ()
+
+    @property
+    def queue_family(self) -> int | None:
+        """A family that computes and draws nothing, else the first that computes."""
+        compute = [
+            index
+            for index, flags in enumerate(self.queue_families)
+            if flags & const.QUEUE_COMPUTE_BIT
+        ]
+        for index in compute:
+            if not self.queue_families[index] & const.QUEUE_GRAPHICS_BIT:
+                return index
+        return compute[0] if compute else None
+
+    @property
+    def uuid_text(self) -> str:
+        """The UUID in the usual 8-4-4-4-12 form."""
+        digits = self.uuid.hex()
+        cuts = (0, 8, 12, 16, 20, 32)
+        return "-".join(
+            digits[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        found = dataclasses.asdict(self)
+        found["uuid"] = self.uuid_text
+        found["cache_uuid"] = self.cache_uuid.hex()
+        found["api_version"] = version_text(self.api_version)
+        found["device_type"] = self.device_type.name.lower()
+        found["extensions"] = sorted(self.extensions)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceListing:
+    """A device for a list that people read.
+
+    Attributes:
+        index: number to choose it by.
+        name: name of the device.
+        driver: name and version text of the driver.
+        uuid: UUID to choose it by.
+        usable: whether it can be opened.
+        reason: why not; "" if it can.
+        record: all that is known.
+    """
+
+    index: int
+    name: str
+    driver: str
+    uuid: str
+    usable: bool
+    reason: str
+    record: DeviceRecord
+
+    @classmethod
+    def of(cls, record: DeviceRecord) -> DeviceListing:
+        """The listing of a record."""
+        reason = unsuitable(record)
+        return cls(
+            index=record.index,
+            name=record.name,
+            driver=record.driver,
+            uuid=record.uuid_text,
+            usable=reason is None,
+            reason=reason or "",
+            record=record,
+        )
+
+    def __str__(self) -> str:
+        text = f"{self.index}: {self.name} ({self.driver}) {self.uuid}"
+        return text if self.usable else f"{text}: unusable, {self.reason}"
+
+
+def unsuitable(record: DeviceRecord) -> str | None:
+    """Why a device cannot be used; None if it can."""
+    limits = record.limits
+    if record.api_version < API_VERSION:
+        version = version_text(record.api_version)
+        return f"Vulkan {version}, 1.3 is needed: a newer driver may help"
+    if not record.features.synchronization2:
+        return "the driver lacks the feature synchronization2"
+    if not record.features.robust_buffer_access:
+        return "the driver lacks the feature robustBufferAccess"
+    if record.queue_family is None:
+        return "no queue family computes"
+    buffers = min(limits.stage_storage_buffers, limits.set_storage_buffers)
+    if buffers < MIN_STORAGE_BUFFERS:
+        return f"{buffers} storage buffers per shader, {MIN_STORAGE_BUFFERS} are needed"
+    if limits.push_constant_bytes < 128:
+        return f"{limits.push_constant_bytes} bytes of push constants, 128 are needed"
+    memory = plan_memory(record.memory_types, heaps=len(record.memory_heaps))
+    if memory is None:
+        return "no memory type is both host-visible and host-coherent"
+    return None
+
+
+def best(records: Sequence[DeviceRecord]) -> DeviceRecord:
+    """The usable device to take when none is named: discrete before integrated ...
+
+    Raises:
+        DeviceUnavailable: no device, or none that is usable; the message says why.
+    """
+    usable = [record for record in records if unsuitable(record) is None]
+    if not usable:
+        raise DeviceUnavailable(f"no usable Vulkan device{_lines(records)}")
+    return min(usable, key=lambda record: (_RANK[record.device_type], record.index))
+
+
+def select(records: Sequence[DeviceRecord], selector: str | None) -> DeviceRecord:
+    """The device that `selector` means.
+
+    Args:
+        records: all devices.
+        selector: None or "" for the best one; an index; a UUID; or a part of a device
+            or driver name, in any case of letters.
+
+    Raises:
+        DeviceUnavailable: none, more than one, or an unusable one; the message lists
+            the candidates.
+    """
+    wanted = (selector or "").strip()
+    if not wanted:
+        return best(records)
+    matches = _matching(records, wanted)
+    if not matches:
+        raise DeviceUnavailable(
+            f"no Vulkan device matches {wanted!r}; choose by index, UUID, or part of a "
+            f"device or driver name{_lines(records)}"
+        )
+    usable = [record for record in matches if unsuitable(record) is None]
+    if len(usable) > 1:
+        raise DeviceUnavailable(
+            f"{len(usable)} Vulkan devices match {wanted!r}; choose by index or UUID"
+            f"{_lines(usable)}"
+        )
+    if not usable:
+        raise DeviceUnavailable(
+            f"the Vulkan device {wanted!r} cannot be used{_lines(matches)}"
+        )
+    return usable[0]
+
+
+def _matching(records: Sequence[DeviceRecord], wanted: str) -> list[DeviceRecord]:
+    if wanted.isdecimal() and int(wanted) < len(records):
+        return [record for record in records if record.index == int(wanted)]
+    by_uuid = [r for r in records if r.uuid.hex() == wanted.replace("-", "").lower()]
+    if by_uuid:
+        return by_uuid
+    part = wanted.casefold()
+    return [
+        record
+        for record in records
+        if part in record.name.casefold() or part in record.driver.casefold()
+    ]
+
+
+def _lines(records: Sequence[DeviceRecord]) -> str:
+    if not records:
+        return "; the loader lists no device"
+    return ":" + "".join(f"\n  {DeviceListing.of(record)}" for record in records)
+
+
+def read_records(instance: Instance) -> list[tuple[DeviceRecord, Cdata]]:
+    """Every device of an instance with its handle, in the loader's order.
+
+    Raises:
+        DeviceEnumerationFailed: a driver failed to answer.
+    """
+    return [
+        (read_record(instance.calls, handle, index=index), handle)
+        for index, handle in enumerate(instance.physical_devices())
+    ]
+
+
+def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
+    """Asks the driver for everything about one device.
+
+    Raises:
+        DeviceEnumerationFailed: its extensions cannot be listed.
+    """
+    scratch = Scratch()
+    core = scratch.new("VkPhysicalDeviceProperties *")
+    calls.vkGetPhysicalDeviceProperties(handle, core)
+    version = int(core.apiVersion)
+    # A struct newer than the device is not asked for; what it would say stays zero.
+    v11 = scratch.struct("VkPhysicalDeviceVulkan11Properties")
+    v12 = scratch.struct("VkPhysicalDeviceVulkan12Properties")
+    v13 = scratch.struct("VkPhysicalDeviceVulkan13Properties")
+    maintenance3 = scratch.struct("VkPhysicalDeviceMaintenance3Properties")
+    chain = [maintenance3] if version >= _VERSION_1_1 else []
+    chain += [v11, v12] if version >= _VERSION_1_2 else []
+    chain += [v13] if version >= API_VERSION else []
+    properties = scratch.struct("VkPhysicalDeviceProperties2", pNext=_linked(chain))
+    if chain:
+        calls.vkGetPhysicalDeviceProperties2(handle, properties)
+    limits = core.limits
+    return DeviceRecord(
+        index=index,
+        name=text_of(core.deviceName) or "vulkan-device",
+        driver=_driver_text(v12, int(core.driverVersion)),
+        driver_id=int(v12.driverID),
+        driver_version=int(core.driverVersion),
+        api_version=version,
+        device_type=_device_type(int(core.deviceType)),
+        vendor_id=int(core.vendorID),
+        device_id=int(core.deviceID),
+        uuid=bytes(ffi.buffer(v11.deviceUUID)),
+        cache_uuid=bytes(ffi.buffer(core.pipelineCacheUUID)),
+        limits=Limits(
+            storage_buffer_range=int(limits.maxStorageBufferRange),
+            stage_storage_buffers=int(limits.maxPerStageDescriptorStorageBuffers),
+            set_storage_buffers=int(limits.maxDescriptorSetStorageBuffers),
+            push_constant_bytes=int(limits.maxPushConstantsSize),
+            group_count=tuple(limits.maxComputeWorkGroupCount),
+            group_size=tuple(limits.maxComputeWorkGroupSize),
+            group_invocations=int(limits.maxComputeWorkGroupInvocations),
+            shared_memory_bytes=int(limits.maxComputeSharedMemorySize),
+            allocations=int(limits.maxMemoryAllocationCount),
+            allocation_bytes=int(maintenance3.maxMemoryAllocationSize) or 1 << 30,
+            buffer_bytes=int(v13.maxBufferSize) or 1 << 30,
+            storage_offset_alignment=int(limits.minStorageBufferOffsetAlignment),
+            subgroup_size=int(v11.subgroupSize) or 1,
+        ),
+        features=_features(
+            calls,
+            handle,
+            version,
+            preserve=bool(v12.shaderSignedZeroInfNanPreserveFloat32),
+        ),
+        extensions=_extensions(calls, handle),
+        queue_families=_queue_families(calls, handle),
+        **_memory(calls, handle),
+    )
+
+
+def _linked(chain: Sequence[Cdata]) -> Cdata:
+    """Links structs through pNext and gives the first, or None."""
+    for struct, following in zip(chain[:-1], chain[1:], strict=True):
+        struct.pNext = following
+    return chain[0] if chain else None
+
+
+def _driver_text(v12: Cdata, number: int) -> str:
+    name = text_of(v12.driverName)
+    info = text_of(v12.driverInfo)
+    if not name:
+        return f"unknown driver {number:#x}"
+    return f"{name}, {info}" if info else name
+
+
+def _device_type(number: int) -> DeviceType:
+    try:
+        return DeviceType(number)
+    except ValueError:
+        return DeviceType.OTHER
+
+
+def _features(
+    calls: Calls, handle: Cdata, version: int, *, preserve: bool
+) -> Features:
+    if version < API_VERSION:
+        return Features(signed_zero_inf_nan_preserve=preserve)
+    scratch = Scratch()
+    v12 = scratch.struct("VkPhysicalDeviceVulkan12Features")
+    v13 = scratch.struct("VkPhysicalDeviceVulkan13Features")
+    all_features = scratch.struct(
+        "VkPhysicalDeviceFeatures2", pNext=_linked([v12, v13])
+    )
+    calls.vkGetPhysicalDeviceFeatures2(handle, all_features)
+    return Features(
+        robust_buffer_access=bool(all_features.features.robustBufferAccess),
+        synchronization2=bool(v13.synchronization2),
+        timeline_semaphore=bool(v12.timelineSemaphore),
+        buffer_device_address=bool(v12.bufferDeviceAddress),
+        signed_zero_inf_nan_preserve=preserve,
+        shader_float16=bool(v12.shaderFloat16),
+        shader_int8=bool(v12.shaderInt8),
+        shader_int64=bool(all_features.features.shaderInt64),
+    )
+
+
+def _extensions(calls: Calls, handle: Cdata) -> frozenset[str]:
+    count = ffi.new("uint32_t *")
+    code = calls.vkEnumerateDeviceExtensionProperties(handle, NULL, count, NULL)
+    if code >= 0:
+        found = ffi.new("VkExtensionProperties[]", count[0] + 8)
+        count[0] += 8
+        code = calls.vkEnumerateDeviceExtensionProperties(handle, NULL, count, found)
+        if code >= 0:
+            return frozenset(text_of(found[i].extensionName) for i in range(count[0]))
+    error = error_of(code, "vkEnumerateDeviceExtensionProperties")
+    raise DeviceEnumerationFailed(str(error)) from error
+
+
+def _queue_families(calls: Calls, handle: Cdata) -> tuple[int, ...]:
+    count = ffi.new("uint32_t *")
+    calls.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, NULL)
+    found = ffi.new("VkQueueFamilyProperties[]", max(1, count[0]))
+    calls.vkGetPhysicalDeviceQueueFamilyProperties(handle, count, found)
+    return tuple(int(found[i].queueFlags) for i in range(count[0]))
+
+
+def _memory(calls: Calls, handle: Cdata) -> dict[str, Any]:
+    found = ffi.new("VkPhysicalDeviceMemoryProperties *")
+    calls.vkGetPhysicalDeviceMemoryProperties(handle, found)
+    return {
+        "memory_types": tuple(
+            MemoryType(
+                int(found.memoryTypes[i].propertyFlags),
+                int(found.memoryTypes[i].heapIndex),
+            )
+            for i in range(found.memoryTypeCount)
+        ),
+        "memory_heaps": tuple(
+            MemoryHeap(int(found.memoryHeaps[i].size), int(found.memoryHeaps[i].flags))
+            for i in range(found.memoryHeapCount)
+        ),
+    }
