@@ -58,7 +58,7 @@ fn rounded_bits(sign: u32, exponent: i32, wide: u32) -> u32 {
 }
 
 // v * 2^k for a normal v, with overflow to infinity and correct rounding of a subnormal result.
-fn scale(v: f32, k: i32) -> f32 {
+fn scale_by(v: f32, k: i32) -> f32 {
     let bits = bits_of(v);
     let biased = i32((bits >> 23u) & 255u) + k;
     var magnitude = 0x7f800000u;
@@ -81,7 +81,7 @@ fn with_sign_of(v: f32, source: f32) -> f32 {
 struct Pair { high: f32, low: f32 }
 
 // high + low when high is the larger one.
-fn normalized(high: f32, low: f32) -> Pair {
+fn pair_sum(high: f32, low: f32) -> Pair {
     let sum = r_add(high, low);
     return Pair(sum, r_sub(low, r_sub(sum, high)));
 }
@@ -188,7 +188,7 @@ fn strict_rsqrt(x: f32) -> f32 {
     let my = exact_product(m, y);
     let myy = exact_product(my.high, y);
     let residue = r_sub(r_sub(r_sub(1.0, myy.high), myy.low), r_mul(my.low, y));
-    return scale(r_add(y, r_mul(r_mul(y, 0.5), residue)), -((parts.exponent - odd) / 2));
+    return scale_by(r_add(y, r_mul(r_mul(y, 0.5), residue)), -((parts.exponent - odd) / 2));
 }
 
 // ---------------------------------------------------------------- exponential and logarithm
@@ -203,7 +203,7 @@ fn exp_parts(a: f32, b: f32) -> Power {
     let coarse = r_sub(a, r_mul(n, 0.693145751953125));
     let fine = r_mul(n, 1.42860677e-06);
     let near = r_sub(coarse, fine);
-    let r = normalized(near, r_add(r_sub(r_sub(coarse, near), fine), b));
+    let r = pair_sum(near, r_add(r_sub(r_sub(coarse, near), fine), b));
     var poly = r_step(0.000197426911, r.high, 0.00139359338);
     poly = r_step(poly, r.high, 0.00833356939);
     poly = r_step(poly, r.high, 0.0416664556);
@@ -211,7 +211,7 @@ fn exp_parts(a: f32, b: f32) -> Power {
     poly = r_step(poly, r.high, 0.5);
     let one_r = r_add(1.0, r.high);
     let tail = r_add(r_mul(r_mul(r.high, r.high), poly), r_mul(r.low, one_r));
-    let e = normalized(one_r, r_add(r_add(r_sub(1.0, one_r), r.high), tail));
+    let e = pair_sum(one_r, r_add(r_add(r_sub(1.0, one_r), r.high), tail));
     return Power(e.high, e.low, bitcast<i32>(bits_of(pushed)) - 0x4b400000);
 }
 
@@ -223,7 +223,7 @@ fn strict_exp(x: f32) -> f32 {
     if (!negative && magnitude >= 0x42b20000u) { return float_of(0x7f800000u); }
     if (negative && magnitude >= 0x42d00000u) { return 0.0; }
     let e = exp_parts(x, 0.0);
-    return scale(e.high, e.power);
+    return scale_by(e.high, e.power);
 }
 
 // log of a finite nonzero magnitude: with m in [sqrt(1/2), sqrt(2)) and u = (m - 1) / (m + 1) as
@@ -240,7 +240,7 @@ fn log_parts(magnitude: u32) -> Pair {
     let first = r_mul(below, inverse);
     let back = exact_product(first, above);
     let missing = r_sub(r_sub(r_sub(below, back.high), back.low), r_mul(first, above_low));
-    let u = normalized(first, r_mul(missing, inverse));
+    let u = pair_sum(first, r_mul(missing, inverse));
     let z = r_mul(u.high, u.high);
     var poly = r_step(0.546662867, z, 0.196107566);
     poly = r_step(poly, z, 0.286367595);
@@ -248,8 +248,8 @@ fn log_parts(magnitude: u32) -> Pair {
     poly = r_step(poly, z, 0.666666687);
     let twice_low = r_mul(2.0, u.low);
     let series = r_add(r_mul(u.high, r_mul(z, poly)), r_add(twice_low, r_mul(twice_low, z)));
-    let head = normalized(r_mul(k, 0.693145751953125), r_mul(2.0, u.high));
-    return normalized(head.high, r_add(head.low, r_add(series, r_mul(k, 1.42860677e-06))));
+    let head = pair_sum(r_mul(k, 0.693145751953125), r_mul(2.0, u.high));
+    return pair_sum(head.high, r_add(head.low, r_add(series, r_mul(k, 1.42860677e-06))));
 }
 
 fn strict_log(x: f32) -> f32 {
@@ -283,10 +283,10 @@ fn positive_pow(x_mag: u32, y: f32) -> f32 {
     if (size > 7) { return limit; }
     if (size < -28) { return 1.0; }
     let product = exact_product(y, log_x.high);
-    let t = normalized(product.high, r_add(product.low, r_mul(y, log_x.low)));
+    let t = pair_sum(product.high, r_add(product.low, r_mul(y, log_x.low)));
     if (without_sign(t.high) >= select(0x42d20000u, 0x42b20000u, grows)) { return limit; }
     let e = exp_parts(t.high, t.low);
-    return scale(e.high, e.power);
+    return scale_by(e.high, e.power);
 }
 
 fn strict_pow(x: f32, y: f32) -> f32 {
@@ -329,7 +329,7 @@ fn inverse_half_pi(index: u32) -> u32 {
 }
 
 // 32 bits of that stream from bit `start` on.
-fn window(start: u32) -> u32 {
+fn pi_window(start: u32) -> u32 {
     let shift = start & 31u;
     let word = inverse_half_pi(start >> 5u);
     let next = inverse_half_pi((start >> 5u) + 1u);
@@ -351,14 +351,14 @@ fn product_high(a: u32, b: u32) -> u32 {
 struct Angle { high: f32, low: f32, quadrant: u32 }
 
 // |x| = quadrant * pi/2 + high + low for a finite magnitude of at least 0.5, however large.
-fn reduced(magnitude: u32) -> Angle {
+fn reduce_angle(magnitude: u32) -> Angle {
     let fraction = (magnitude & 0x007fffffu) | 0x00800000u;
     let start = (magnitude >> 23u) - 120u;
-    let w1 = window(start + 32u);
-    let partial = product_high(fraction, window(start + 64u));
+    let w1 = pi_window(start + 32u);
+    let partial = product_high(fraction, pi_window(start + 64u));
     var low = fraction * w1 + partial;
     let carry = select(0u, 1u, low < partial);
-    var high = fraction * window(start) + product_high(fraction, w1) + carry;
+    var high = fraction * pi_window(start) + product_high(fraction, w1) + carry;
     // Two integer bits on top, then 62 bits of fraction, turned into a signed distance.
     let quadrant = (high + 0x20000000u) >> 30u;
     high -= quadrant << 30u;
@@ -381,14 +381,14 @@ fn reduced(magnitude: u32) -> Angle {
     let g = r_mul(r_mul(f32(((high & 255u) << 16u) | (low >> 16u)), unit), 0x1p-24f);
     let product = exact_product(f, 1.57079637);
     let rest = r_add(r_mul(f, -4.37113883e-08), r_mul(g, 1.57079637));
-    let r = normalized(product.high, r_add(product.low, rest));
+    let r = pair_sum(product.high, r_add(product.low, rest));
     return Angle(float_of(bits_of(r.high) ^ sign), float_of(bits_of(r.low) ^ sign), quadrant);
 }
 
 // sin(|x| + turns * pi/2)
 fn sine_of(magnitude: u32, turns: u32) -> f32 {
     var angle = Angle(float_of(magnitude), 0.0, 0u);
-    if (magnitude >= 0x3f000000u) { angle = reduced(magnitude); }
+    if (magnitude >= 0x3f000000u) { angle = reduce_angle(magnitude); }
     let r = angle.high;
     let z = r_mul(r, r);
     let quadrant = angle.quadrant + turns;
@@ -428,7 +428,7 @@ fn strict_cos(x: f32) -> f32 {
 // ---------------------------------------------------------------- tanh, sigmoid, erf
 
 // e^-a as a pair on its own scale, a >= 0; the scale stops at 2^-60, where it no longer matters.
-fn decay(e: Power) -> Pair {
+fn decay_pair(e: Power) -> Pair {
     let unit = exact_power(max(e.power, -60));
     return Pair(r_mul(e.high, unit), r_mul(e.low, unit));
 }
@@ -449,7 +449,7 @@ fn strict_tanh(x: f32) -> f32 {
     if (magnitude < 0x39800000u) { return x; }
     if (magnitude >= 0x41110000u) { return with_sign_of(1.0, x); }
     if (magnitude >= 0x3f0ccccdu) {
-        let t = decay(exp_parts(r_mul(float_of(magnitude), -2.0), 0.0));
+        let t = decay_pair(exp_parts(r_mul(float_of(magnitude), -2.0), 0.0));
         return with_sign_of(divide_pairs(one_minus(t), one_plus(t)), x);
     }
     let z = r_mul(x, x);
@@ -469,8 +469,8 @@ fn strict_sigmoid(x: f32) -> f32 {
     if (negative && magnitude >= 0x42d00000u) { return 0.0; }
     if (!negative && magnitude >= 0x418c0000u) { return 1.0; }
     let e = exp_parts(float_of(magnitude | 0x80000000u), 0.0);
-    let denominator = one_plus(decay(e));
-    if (negative) { return scale(divide_pairs(Pair(e.high, e.low), denominator), e.power); }
+    let denominator = one_plus(decay_pair(e));
+    if (negative) { return scale_by(divide_pairs(Pair(e.high, e.low), denominator), e.power); }
     return divide_pairs(Pair(1.0, 0.0), denominator);
 }
 
@@ -488,7 +488,7 @@ fn strict_erf(x: f32) -> f32 {
         q = r_step(q, u, 4.41816044);
         q = r_step(q, u, 5.36494112);
         let e = exp_parts(float_of(bits_of(q) ^ 0x80000000u), 0.0);
-        let value = one_minus(decay(e));
+        let value = one_minus(decay_pair(e));
         return with_sign_of(r_add(value.high, value.low), x);
     }
     if (magnitude >= 0x39800000u) {
@@ -505,7 +505,7 @@ fn strict_erf(x: f32) -> f32 {
     // Linear here; the significand alone is multiplied, so that a subnormal x does not matter.
     let parts = parts_of(magnitude);
     let f = float_of((parts.fraction & 0x007fffffu) | 0x3f800000u);
-    return with_sign_of(scale(r_add(f, r_mul(f, 0.128379166)), parts.exponent), x);
+    return with_sign_of(scale_by(r_add(f, r_mul(f, 0.128379166)), parts.exponent), x);
 }
 
 // ---------------------------------------------------------------- floor and ceil
