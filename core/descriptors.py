@@ -185,6 +185,7 @@ class DeviceInfoError(InvalidArgument):
     """
 
     def __init__(self, message: str, *, fault: DeviceInfoFault) -> None:
+        """A message for people, and the rule that is broken."""
         super().__init__(message)
         self.fault = fault
 
@@ -209,6 +210,7 @@ class DeviceIdentity:
     device_id: int = 0
 
     def __post_init__(self) -> None:
+        """Checks the length of the UUID."""
         if len(self.uuid) != 16:
             raise InvalidArgument(
                 f"a device UUID has 16 bytes, got {len(self.uuid)}: {self.uuid!r}"
@@ -305,6 +307,7 @@ class BufferDesc:
     alignment: int = 4
 
     def __post_init__(self) -> None:
+        """Checks the fields and makes plain Python values of them."""
         nbytes = unsigned("buffer bytes", self.nbytes)
         if nbytes == 0:
             raise InvalidArgument("a buffer has at least one byte, got 0")
@@ -366,6 +369,7 @@ class BufferRange:
     nbytes: int
 
     def __post_init__(self) -> None:
+        """Checks the range and makes plain integers of it."""
         nbytes = unsigned("range bytes", self.nbytes)
         if nbytes == 0:
             raise InvalidArgument("a buffer range has at least one byte, got 0")
@@ -388,16 +392,24 @@ class Binding:
     """A buffer range for one slot of a program; the order of bindings has no meaning.
 
     Attributes:
-        slot: slot number.
+        slot: slot number, a u32.
         buffer: the buffer.
         range: the tensor's bytes in it.
         access: READ for an input slot, WRITE for an output slot.
+
+    Raises:
+        InvalidArgument: slot or access is no such number.
     """
 
     slot: int
     buffer: Buffer
     range: BufferRange
     access: AccessMode
+
+    def __post_init__(self) -> None:
+        """Checks slot number and access."""
+        object.__setattr__(self, "slot", unsigned("slot", self.slot, U32_MAX))
+        object.__setattr__(self, "access", _access_mode(self.access))
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +426,7 @@ class Timeout:
     nanoseconds: int | None = None
 
     def __post_init__(self) -> None:
+        """Checks the number."""
         if self.nanoseconds is None:
             return
         nanoseconds = unsigned("timeout", self.nanoseconds)
@@ -456,6 +469,7 @@ class Artifact:
     resident_bytes: int = RESIDENT_UNBOUNDED
 
     def __post_init__(self) -> None:
+        """Checks format, target and bound."""
         kind = unsigned("artifact format", self.format, U32_MAX)
         if kind == 0:
             raise InvalidArgument("artifact format must not be 0")
@@ -591,6 +605,15 @@ def unsigned(what: str, value: int, maximum: int = U64_MAX) -> int:
     if not 0 <= number <= maximum:
         raise InvalidArgument(f"{what} must be in 0..{maximum}, got {number}")
     return number
+
+
+def _access_mode(value: int) -> AccessMode:
+    try:
+        return AccessMode(value)
+    except ValueError:
+        raise InvalidArgument(
+            f"unknown access {value!r}; there are READ 1, WRITE 2, READ_WRITE 3"
+        ) from None
 
 
 def _is_power_of_two(value: int) -> bool:

@@ -6,16 +6,21 @@ Source: the Accelerator model (docs/accelerator.md, "Byte ports").
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tosavk.core.errors import InvalidArgument, OutOfBounds
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    # NumPy's stubs declare the buffer protocol from Python 3.12 on only.
+    BytesLike: TypeAlias = Buffer | NDArray[Any]
 
-@runtime_checkable
+
 class ByteSource(Protocol):
     """Bytes that can be read piece by piece."""
 
@@ -33,7 +38,6 @@ class ByteSource(Protocol):
         ...
 
 
-@runtime_checkable
 class ByteSink(Protocol):
     """Bytes that can be written piece by piece."""
 
@@ -63,7 +67,8 @@ class Segments:
 
     __slots__ = ("_nbytes", "_parts")
 
-    def __init__(self, parts: Iterable[Buffer]) -> None:
+    def __init__(self, parts: Iterable[BytesLike]) -> None:
+        """Takes views of the parts, which must stay alive and keep their sizes."""
         self._parts = tuple(byte_view(part) for part in parts)
         self._nbytes = sum(part.nbytes for part in self._parts)
 
@@ -96,7 +101,7 @@ class Segments:
 
     def _overlaps(
         self, offset: int, nbytes: int
-    ) -> Iterable[tuple[memoryview, int, int]]:
+    ) -> Iterator[tuple[memoryview, int, int]]:
         if offset < 0 or offset + nbytes > self._nbytes:
             raise OutOfBounds(
                 f"bytes {offset}..{offset + nbytes} leave segments of "
@@ -111,22 +116,29 @@ class Segments:
             begin += part.nbytes
 
 
-def byte_view(data: Buffer) -> memoryview:
+def is_source(data: object) -> TypeGuard[ByteSource]:
+    """Whether `data` is a port to read from, not a buffer."""
+    return hasattr(data, "read_at")
+
+
+def is_sink(out: object) -> TypeGuard[ByteSink]:
+    """Whether `out` is a port to write to, not a buffer."""
+    return hasattr(out, "write_at")
+
+
+def byte_view(data: object) -> memoryview:
     """A flat view of the bytes of a contiguous buffer, without a copy.
 
     Raises:
         InvalidArgument: `data` has no buffer protocol, or is not C-contiguous.
     """
     try:
-        view = memoryview(data)
+        view = memoryview(cast("Buffer", _plain(data)))
     except (TypeError, ValueError, BufferError) as error:
-        # NumPy exports no format for extension types such as bfloat16.
-        view = _untyped_view(data)
-        if view is None:
-            raise InvalidArgument(
-                f"{type(data).__name__} does not give its bytes ({error}); pass bytes, "
-                "a memoryview or an array"
-            ) from None
+        raise InvalidArgument(
+            f"{type(data).__name__} does not give its bytes ({error}); pass bytes, "
+            "a memoryview or an array"
+        ) from None
     if view.ndim == 1 and view.format == "B" and view.c_contiguous:
         return view
     if not view.c_contiguous:
@@ -138,9 +150,9 @@ def byte_view(data: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _untyped_view(data: object) -> memoryview | None:
-    import numpy as np
-
-    if not isinstance(data, np.ndarray) or not data.flags.c_contiguous:
-        return None
-    return memoryview(data.reshape(-1).view(np.uint8))
+def _plain(data: object) -> object:
+    # NumPy exports no format for extension types such as bfloat16.
+    array = cast("NDArray[Any]", data)
+    if isinstance(data, np.ndarray) and array.dtype.kind == "V":
+        return array.reshape(-1).view(np.uint8) if array.flags.c_contiguous else array
+    return cast("Any", array)

@@ -1,0 +1,156 @@
+"""The Accelerator: an open device under the model's rules.
+
+The model is the same code for every backend; a backend provides a `Device`. Source:
+docs/accelerator.md.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, final
+
+from tosavk.core.contexts import Context
+from tosavk.core.descriptors import (
+    U64_MAX,
+    ContextDesc,
+    DeviceInfo,
+    validate_device_info,
+)
+from tosavk.core.device import Device
+from tosavk.core.errors import Released, ResourceLimit, Unsupported
+from tosavk.core.scope import Scope
+from tosavk.core.shared import LiveResources, Shared
+
+
+@final
+class Accelerator:
+    """A handle of an open device.
+
+    All handles belong to the thread that made the accelerator. A context manager:
+    leaving the block closes it with everything on it.
+
+    Args:
+        device: an open device; the accelerator closes it. If the constructor raises,
+            the device stays the caller's.
+
+    Raises:
+        DeviceInfoError: the device describes itself in a way that is not allowed.
+    """
+
+    __slots__ = ("__weakref__", "_info", "_name", "_shared")
+
+    def __init__(self, device: Device) -> None:
+        """Takes an open device over."""
+        validate_device_info(device.info)
+        self._info = device.info
+        self._name = device.name
+        self._shared = Shared(device)
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device told of itself; the same for ever, also when it is lost."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """Name of the device and driver, for people."""
+        return self._name
+
+    @property
+    def device(self) -> Device:
+        """The device underneath, for what only its backend offers."""
+        return self._shared.device
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether the device is lost; then only this accelerator's end is left."""
+        return self._shared.poisoned
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._shared.orphaned
+
+    @property
+    def direct_binding_admissions(self) -> int:
+        """Bindings of all accepted submissions so far."""
+        return self._shared.admissions
+
+    @property
+    def explicit_transfer_bytes(self) -> int:
+        """Bytes moved so far by reads and writes that succeeded."""
+        return self._shared.transferred
+
+    def live_resources(self) -> LiveResources:
+        """Counts of what is live."""
+        self._shared.begin()
+        return self._shared.live()
+
+    def create_context(self, desc: ContextDesc | None = None) -> Context:
+        """Creates a context.
+
+        Raises:
+            Released: the accelerator is closed.
+            Unsupported: any flag is set.
+            DeviceLost: the device is lost.
+            ResourceLimit: too many contexts.
+            ModelError: the device could not create its objects.
+        """
+        shared = self._shared
+        if shared.orphaned:
+            raise Released(f"{self!r} was used after its close")
+        shared.begin()
+        if desc is not None and desc.flags:
+            raise Unsupported(f"context flags {desc.flags!r} are not supported")
+        shared.require_device("create a context")
+        limit = self._info.limits.max_contexts
+        if len(shared.scopes) >= limit:
+            raise ResourceLimit(
+                f"there are {limit} contexts, which is max_contexts; release one"
+            )
+        if shared.next_id > U64_MAX:
+            raise ResourceLimit("all context numbers of this accelerator are used up")
+        with shared:
+            kit = shared.device.create_kit()
+        scope = Scope(shared, kit)
+        shared.scopes[scope.id] = scope
+        return Context(scope)
+
+    def close(self) -> None:
+        """Waits for all work, ends all contexts and closes the device; again is fine.
+
+        Handles of contexts and their children are released by this; pending events
+        observe how their work ended.
+        """
+        shared = self._shared
+        shared.begin()
+        for scope in list(shared.scopes.values()):
+            scope.close()
+        self._abandon()
+
+    def __enter__(self) -> Self:
+        """The accelerator itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the accelerator."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Leaves the device to the contexts, or closes it."""
+        shared = getattr(self, "_shared", None)
+        if shared is not None and not shared.orphaned:
+            shared.finalise(self._abandon)
+
+    def __repr__(self) -> str:
+        """Name and whether it is closed."""
+        return f"<Accelerator {self._name}{', closed' if self.is_closed else ''}>"
+
+    def _abandon(self) -> None:
+        self._shared.orphaned = True
+        self._shared.close_if_unused()

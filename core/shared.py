@@ -1,0 +1,165 @@
+"""What all handles of one accelerator share: the device, its loss, and the counts.
+
+Handles keep it alive; it closes the device when the accelerator and the last context
+are gone, in whatever order that happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tosavk.core.device import DEFAULT_BINDING_ALIGNMENT, Device
+from tosavk.core.errors import DeviceLost
+
+if TYPE_CHECKING:
+    from tosavk.core.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class LiveResources:
+    """Counts of what is live on an accelerator.
+
+    Attributes:
+        contexts: contexts, also those whose handle is gone but whose children live.
+        buffers: buffers.
+        programs: programs.
+        queues: queues.
+        events: slots of the rings in use: events and prepared submissions.
+    """
+
+    contexts: int = 0
+    buffers: int = 0
+    programs: int = 0
+    queues: int = 0
+    events: int = 0
+
+
+class Shared:
+    """The state behind an `Accelerator` and everything made from it.
+
+    It is also a context manager around calls into the device, which notices a lost
+    device and keeps finalisers out of the call.
+
+    Args:
+        device: an open device; from now on it belongs to this object.
+
+    Attributes:
+        device: the device.
+        info: what it told of itself at open.
+        binding_alignment: bytes that offsets of bindings must be a multiple of.
+        lost: whether a device call answered DeviceLost; sticky.
+        admissions: bindings of all accepted submissions.
+        transferred: bytes moved by reads and writes that succeeded.
+        scopes: the live contexts by id.
+        next_id: id of the next context.
+        orphaned: whether the accelerator's handle is closed or gone.
+        closed: whether the device is closed.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_graveyard",
+        "_owner",
+        "admissions",
+        "binding_alignment",
+        "closed",
+        "device",
+        "info",
+        "lost",
+        "next_id",
+        "orphaned",
+        "scopes",
+        "transferred",
+    )
+
+    def __init__(self, device: Device) -> None:
+        """Takes an open device over."""
+        self.device = device
+        self.info = device.info
+        self.binding_alignment = int(
+            getattr(device, "binding_alignment", DEFAULT_BINDING_ALIGNMENT)
+        )
+        self.lost = False
+        self.admissions = 0
+        self.transferred = 0
+        self.scopes: dict[int, Scope] = {}
+        self.next_id = 1
+        self.orphaned = False
+        self.closed = False
+        self._owner = get_ident()
+        self._calls = 0
+        self._graveyard: deque[Callable[[], None]] = deque()
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether the device is lost; sticky."""
+        return self.lost or self.device.poisoned
+
+    def require_device(self, what: str) -> None:
+        """Refuses `what` on a lost device.
+
+        Raises:
+            DeviceLost: the device is lost.
+        """
+        if self.lost or self.device.poisoned:
+            raise DeviceLost(
+                f"cannot {what}: the device was lost; discard this accelerator and "
+                "open a new one"
+            )
+
+    def live(self) -> LiveResources:
+        """Counts of what is live."""
+        scopes = self.scopes.values()
+        return LiveResources(
+            contexts=len(scopes),
+            buffers=sum(s.buffers for s in scopes),
+            programs=sum(s.programs for s in scopes),
+            queues=sum(s.queues for s in scopes),
+            events=sum(s.ring.used for s in scopes),
+        )
+
+    def begin(self) -> None:
+        """Starts a call of the owner: buries what died at a bad moment."""
+        if self._graveyard and not self._calls:
+            while self._graveyard:
+                self._graveyard.popleft()()
+
+    def finalise(self, bury: Callable[[], None]) -> None:
+        """Runs the clean-up of a handle that died unreleased.
+
+        It runs at once, or at the owner's next call when this is another thread (the
+        garbage collector runs wherever it likes) or the inside of a device call.
+        """
+        if self._calls or get_ident() != self._owner:
+            self._graveyard.append(bury)
+        else:
+            bury()
+
+    def __enter__(self) -> None:
+        """Enters a call into the device."""
+        self._calls += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leaves a call into the device; remembers if the device was lost in it."""
+        self._calls -= 1
+        if isinstance(error, DeviceLost):
+            self.lost = True
+
+    def close_if_unused(self) -> None:
+        """Closes the device once neither accelerator nor contexts need it."""
+        if self.orphaned and not self.scopes and not self.closed:
+            self.closed = True
+            with self:
+                self.device.wait_idle()
+                self.device.close()
