@@ -17,6 +17,24 @@ def _six(prefix: str) -> tuple[str, ...]:
     return tuple(f"{prefix}{i}" for i in range(6))
 
 
+_CONVOLUTION = (
+    "ih",
+    "iw",
+    "ic",
+    "oh",
+    "ow",
+    "oc",
+    "kh",
+    "kw",
+    "sy",
+    "sx",
+    "dy",
+    "dx",
+    "pad_top",
+    "pad_left",
+)
+
+
 class Work(enum.Enum):
     """How a kernel's invocations are laid out (docs/kernel-interface.md)."""
 
@@ -126,6 +144,27 @@ KERNELS: tuple[Kernel, ...] = (
             "offset_y",
             "offset_x",
         ),
+    ),
+    Kernel(
+        name="conv2d",
+        bindings=("x", "w", "bias", "y"),
+        spec=("OP", "SKIP"),
+        params=("count", "columns", "tiles", *_CONVOLUTION),
+        wgsl=(),
+    ),
+    Kernel(
+        name="depthwise_conv2d",
+        bindings=("x", "w", "bias", "y"),
+        spec=("KW", "SX", "FOURS", "SKIP"),
+        params=("count", "columns", "tiles", *_CONVOLUTION, "multiplier"),
+        wgsl=(),
+    ),
+    Kernel(
+        name="matmul",
+        bindings=("a", "b", "y"),
+        spec=(),
+        params=("count", "columns", "tiles", "h", "c", "w", "fours"),
+        wgsl=(),
     ),
     Kernel(
         name="pool2d",

@@ -1,0 +1,11 @@
+// Linear work: one number for each invocation (docs/kernel-interface.md).
+
+uint invocation() {
+    uint group = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    return group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+}
+
+// v, unchanged. lavapipe compiles a larger shader anew for every set of push constants when a loop
+// bound or a condition is made of push constants alone (100 ms a dispatch); this one also depends
+// on the work-group count, which never reaches 2^31.
+uint run_time(uint v) { return v + (gl_NumWorkGroups.z >> 31); }

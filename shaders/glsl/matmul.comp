@@ -1,0 +1,99 @@
+// MATMUL of FP32: y[n, h, w] = sum over c of a[n, h, c] * b[n, c, w] (docs/kernel-interface.md).
+//
+// An invocation makes TILE rows of 8 columns; neighbouring invocations take neighbouring columns,
+// so they read consecutive b. Rows of b are `fours` vec4 long: its columns are a multiple of four.
+// The sum of every output element runs over c from +0.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "float_controls.glsl"
+
+layout(local_size_x_id = 0) in;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint columns;
+    uint tiles;
+    uint h;
+    uint c;
+    uint w;
+    uint fours;
+};
+
+layout(set = 0, binding = 0) readonly buffer A { float a[]; };
+layout(set = 0, binding = 0) readonly buffer AFours { vec4 a_fours[]; };
+layout(set = 0, binding = 1) readonly buffer B { vec4 b[]; };
+layout(set = 0, binding = 2) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 2) writeonly buffer YFours { vec4 y_fours[]; };
+
+#include "linear.glsl"
+
+const uint TILE = 8u;
+
+void main() {
+    uint i = invocation();
+    if (i >= count) return;
+    uint tile = i / columns;
+    uint column = i - tile * columns;
+    uint n = tile / tiles;
+    uint first = (tile - n * tiles) * TILE;
+
+    bool four_rows = run_time(c & 3u) == 0u;
+    uint depth = run_time(four_rows ? c >> 2 : c);
+    // Rows and columns beyond the last repeat it and are not stored.
+    uint from[TILE];
+    for (uint r = 0u; r < TILE; r++) from[r] = (n * h + min(first + r, h - 1u)) * depth;
+    uint low_at = n * c * fours + 2u * column;
+    uint high_at = 2u * column + 1u < fours ? low_at + 1u : low_at;
+    precise vec4 low[TILE];
+    precise vec4 high[TILE];
+    for (uint r = 0u; r < TILE; r++) {
+        low[r] = vec4(0.0);
+        high[r] = vec4(0.0);
+    }
+    if (four_rows) {
+        for (uint k = 0u; k < depth; k++) {
+            vec4 v[TILE];
+            for (uint r = 0u; r < TILE; r++) v[r] = a_fours[from[r] + k];
+            for (uint j = 0u; j < 4u; j++) {
+                vec4 u = b[low_at];
+                vec4 t = b[high_at];
+                low_at += fours;
+                high_at += fours;
+                for (uint r = 0u; r < TILE; r++) {
+                    low[r] += v[r][j] * u;
+                    high[r] += v[r][j] * t;
+                }
+            }
+        }
+    } else {
+        for (uint k = 0u; k < depth; k++) {
+            vec4 u = b[low_at];
+            vec4 t = b[high_at];
+            low_at += fours;
+            high_at += fours;
+            for (uint r = 0u; r < TILE; r++) {
+                float v = a[from[r] + k];
+                low[r] += v * u;
+                high[r] += v * t;
+            }
+        }
+    }
+
+    uint channel = 8u * column;
+    uint to = (n * h + first) * w + channel;
+    bool whole = run_time(w & 3u) == 0u;
+    for (uint r = 0u; r < TILE; r++) {
+        if (first + r < h) {
+            if (whole) {
+                y_fours[to >> 2] = low[r];
+                if (channel + 4u < w) y_fours[(to >> 2) + 1u] = high[r];
+            } else {
+                for (uint j = 0u; j < 4u; j++) {
+                    if (channel + j < w) y[to + j] = low[r][j];
+                    if (channel + 4u + j < w) y[to + 4u + j] = high[r][j];
+                }
+            }
+        }
+        to += w;
+    }
+}

@@ -1,0 +1,102 @@
+// AVG_POOL2D and MAX_POOL2D of NHWC, taps in the order (ky, kx); those outside x are skipped
+// (docs/kernel-interface.md).
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "float_controls.glsl"
+#include "storage.glsl"
+#include "math.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint OP = 8u;
+layout(constant_id = 2) const uint TYPE = 7u;
+layout(constant_id = 3) const uint MODE = 1u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint ih;
+    uint iw;
+    uint c;
+    uint oh;
+    uint ow;
+    uint kh;
+    uint kw;
+    uint sh;
+    uint sw;
+    uint pad_top;
+    uint pad_left;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) buffer Y { uint y_words[]; };
+
+#include "linear.glsl"
+
+const uint AVG_POOL2D = 2u;
+const uint IGNORE_NAN = 2u;
+
+// Orders floats as integers: comparing floats may flush subnormals. Both zeros are 0.
+int order(float v) {
+    uint bits = floatBitsToUint(v);
+    int magnitude = int(bits & MAGNITUDE);
+    return bits >= SIGN_BIT ? -magnitude : magnitude;
+}
+
+// The first of equals stays; with IGNORE a NaN gives way to anything.
+float larger(float best, float v) {
+    if (is_nan(best) || is_nan(v)) {
+        if (MODE != IGNORE_NAN) return uintBitsToFloat(NAN_BITS);
+        return is_nan(v) ? best : v;
+    }
+    return order(best) >= order(v) ? best : v;
+}
+
+uint pooled(uint element) {
+    uint pixel = element / c;
+    uint channel = element - pixel * c;
+    uint row = pixel / ow;
+    uint image = row / oh;
+    uint top = (row - image * oh) * sh - pad_top;
+    uint left = (pixel - row * ow) * sw - pad_left;
+    uint height = run_time(kh);
+    uint width = run_time(kw);
+
+    precise float sum = 0.0;
+    uint taps = 0u;
+    float best = uintBitsToFloat(MODE == IGNORE_NAN ? NAN_BITS : SIGN_BIT | INF_BITS);
+    int most = -2147483647 - 1;
+    for (uint ky = 0u; ky < height; ky++) {
+        uint iy = top + ky;
+        if (iy >= ih) continue;
+        for (uint kx = 0u; kx < width; kx++) {
+            uint ix = left + kx;
+            if (ix >= iw) continue;
+            uint at = ((image * ih + iy) * iw + ix) * c + channel;
+            uint lane = lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at);
+            taps += 1u;
+            if (OP == AVG_POOL2D) {
+                sum += widen(TYPE, lane);
+            } else if (is_float(TYPE)) {
+                best = larger(best, widen(TYPE, lane));
+            } else {
+                most = max(most, widen_int(TYPE, lane));
+            }
+        }
+    }
+    if (OP == AVG_POOL2D) return narrow(TYPE, strict_divide(sum, float(taps)));
+    return is_float(TYPE) ? narrow(TYPE, best) : narrow_int(TYPE, most);
+}
+
+void main() {
+    uint i = invocation();
+    uint lanes = lanes_of(TYPE);
+    uint begin = i * lanes;
+    if (begin >= count) return;
+    uint end = min(begin + lanes, count);
+    uint word = 0u;
+    if (end < begin + lanes) word = y_words[i];
+    for (uint element = begin; element < end; element++) {
+        word &= ~place(TYPE, lane_mask(TYPE), element);
+        word |= place(TYPE, pooled(element), element);
+    }
+    y_words[i] = word;
+}
