@@ -144,6 +144,7 @@ KERNELS: tuple[Kernel, ...] = (
             "offset_y",
             "offset_x",
         ),
+        wgsl=("storage", "math"),
     ),
     Kernel(
         name="conv2d",

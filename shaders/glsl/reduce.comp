@@ -1,0 +1,151 @@
+// REDUCE_* and ARGMAX over the middle of (outer, axis, inner), in ascending order
+// (docs/kernel-interface.md). Floats are compared as integers: a float comparison may flush
+// subnormals.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "float_controls.glsl"
+#include "storage.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint OP = 54u;
+layout(constant_id = 2) const uint TYPE = 7u;
+layout(constant_id = 3) const uint Y_TYPE = 7u;
+layout(constant_id = 4) const uint MODE = 0u;
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) buffer Y { uint y_words[]; };
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint axis;
+    uint inner;
+};
+
+#include "linear.glsl"
+
+const uint ARGMAX = 1u;
+const uint REDUCE_ALL = 49u;
+const uint REDUCE_ANY = 50u;
+const uint REDUCE_MAX = 51u;
+const uint REDUCE_MIN = 52u;
+const uint REDUCE_PRODUCT = 53u;
+const uint REDUCE_SUM = 54u;
+const uint PROPAGATE = 1u;
+const uint CANONICAL_NAN = 0x7FC00000u;
+
+uint x_lane(uint at) { return lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at); }
+
+bool nan_bits(uint bits) { return (bits & 0x7FFFFFFFu) > 0x7F800000u; }
+
+// An integer that sorts as the float; both zeros are 0.
+int float_order(uint bits) {
+    int magnitude = int(bits & 0x7FFFFFFFu);
+    return bits >= 0x80000000u ? -magnitude : magnitude;
+}
+
+int order_of(uint lane) {
+    return is_float(TYPE) ? float_order(floatBitsToUint(widen(TYPE, lane))) : widen_int(TYPE, lane);
+}
+
+bool nan_lane(uint lane) { return is_float(TYPE) && nan_bits(floatBitsToUint(widen(TYPE, lane))); }
+
+uint argmax(uint at, uint steps) {
+    uint best = 0u;
+    int highest = 0;
+    bool found = false;
+    for (uint k = 0u; k < steps; k++, at += inner) {
+        uint lane = x_lane(at);
+        if (nan_lane(lane)) {
+            if (MODE == PROPAGATE) return k;
+            continue;
+        }
+        int order = order_of(lane);
+        if (!found || order > highest) {
+            found = true;
+            highest = order;
+            best = k;
+        }
+    }
+    return best;
+}
+
+uint extreme_float(uint at, uint steps) {
+    uint result = OP == REDUCE_MAX ? 0xFF800000u : 0x7F800000u;
+    int limit = float_order(result);
+    for (uint k = 0u; k < steps; k++, at += inner) {
+        uint bits = floatBitsToUint(widen(TYPE, x_lane(at)));
+        if (nan_bits(bits)) {
+            if (MODE == PROPAGATE) return narrow(TYPE, uintBitsToFloat(CANONICAL_NAN));
+            continue;
+        }
+        int order = float_order(bits);
+        if (OP == REDUCE_MAX ? order > limit : order <= limit) {
+            limit = order;
+            result = bits;
+        }
+    }
+    return narrow(TYPE, uintBitsToFloat(result));
+}
+
+uint extreme_int(uint at, uint steps) {
+    int result = widen_int(TYPE, x_lane(at));
+    for (uint k = 0u; k < steps; k++, at += inner) {
+        int v = widen_int(TYPE, x_lane(at));
+        result = OP == REDUCE_MAX ? max(result, v) : min(result, v);
+    }
+    return narrow_int(TYPE, result);
+}
+
+uint total_float(uint at, uint steps) {
+    // +0 or 1, known at run time only: a compiler may drop the addition of a known zero.
+    precise float total = uintBitsToFloat(run_time(OP == REDUCE_SUM ? 0u : 0x3F800000u));
+    for (uint k = 0u; k < steps; k++, at += inner) {
+        float v = widen(TYPE, x_lane(at));
+        if (OP == REDUCE_SUM) {
+            total = total + v;
+        } else {
+            total = total * v;
+        }
+    }
+    uint bits = floatBitsToUint(total);
+    return narrow(TYPE, uintBitsToFloat(nan_bits(bits) ? CANONICAL_NAN : bits));
+}
+
+uint total_int(uint at, uint steps) {
+    uint total = 0u;
+    for (uint k = 0u; k < steps; k++, at += inner) total += x_lane(at);
+    return total;
+}
+
+uint truth(uint at, uint steps) {
+    for (uint k = 0u; k < steps; k++, at += inner) {
+        if ((x_lane(at) != 0u) != (OP == REDUCE_ALL)) return OP == REDUCE_ALL ? 0u : 1u;
+    }
+    return OP == REDUCE_ALL ? 1u : 0u;
+}
+
+uint element(uint i) {
+    uint steps = run_time(axis);
+    uint outer = i / inner;
+    uint at = outer * (axis - 1u) * inner + i;
+    if (OP == ARGMAX) return argmax(at, steps);
+    if (OP == REDUCE_ALL || OP == REDUCE_ANY) return truth(at, steps);
+    if (OP == REDUCE_MAX || OP == REDUCE_MIN) {
+        return is_float(TYPE) ? extreme_float(at, steps) : extreme_int(at, steps);
+    }
+    return is_float(TYPE) ? total_float(at, steps) : total_int(at, steps);
+}
+
+void main() {
+    uint i = invocation();
+    uint lanes = lanes_of(Y_TYPE);
+    if (i > (count - 1u) / lanes) return;
+    if (lanes == 1u) {
+        y_words[i] = element(i);
+        return;
+    }
+    uint present = min(lanes, count - i * lanes);
+    uint result = present < lanes ? y_words[i] & (0xFFFFFFFFu << (present * (32u / lanes))) : 0u;
+    for (uint k = 0u; k < present; k++) result |= place(Y_TYPE, element(i * lanes + k), k);
+    y_words[i] = result;
+}

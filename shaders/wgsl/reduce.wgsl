@@ -1,0 +1,132 @@
+// Folds the middle dimension of (outer, axis, inner), from the front (docs/kernel-interface.md).
+// OP: ARGMAX 1, REDUCE_ALL 49, ANY 50, MAX 51, MIN 52, PRODUCT 53, SUM 54.
+
+override WORKGROUP: u32 = 64;
+override OP: u32;
+override TYPE: u32;
+override Y_TYPE: u32;
+override MODE: u32;
+
+struct Params { count: u32, axis: u32, inner: u32, zero: u32 }
+
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+fn fetch(at: u32) -> u32 { return lane_bits(x[at / lanes_of(TYPE)], TYPE, at); }
+
+fn rounded(v: f32) -> f32 { return bitcast<f32>(bitcast<u32>(v) ^ params.zero); }
+
+// Unsigned key that sorts like the value: floats by their bits, both zeros alike, NaNs on top.
+const NAN_KEY: u32 = 0xffffffffu;
+
+fn float_key(bits: u32) -> u32 {
+    let magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) { return NAN_KEY; }
+    if (bits >> 31u == 1u) { return 0x80000000u - magnitude; }
+    return 0x80000000u + magnitude;
+}
+
+fn key_of(lane: u32) -> u32 {
+    if (is_float(TYPE)) { return float_key(bitcast<u32>(widen(TYPE, lane))); }
+    return bitcast<u32>(widen_int(TYPE, lane)) ^ 0x80000000u;
+}
+
+fn is_nan_key(key: u32) -> bool { return is_float(TYPE) && key == NAN_KEY; }
+
+fn nan_lane() -> u32 { return narrow(TYPE, bitcast<f32>(0x7fc00000u | params.zero)); }
+
+// The index of the largest key; NaN is the largest of all, or passed over.
+fn largest_index(base: u32) -> u32 {
+    var index = params.axis;
+    var top = 0u;
+    for (var k = 0u; k < params.axis; k++) {
+        let key = key_of(fetch(base + k * params.inner));
+        if (MODE == 2u && is_nan_key(key)) { continue; }
+        if (index == params.axis || key > top) {
+            index = k;
+            top = key;
+        }
+    }
+    return select(index, 0u, index == params.axis);
+}
+
+// MAX keeps the first of equal values, MIN the last: that matters for the sign of a zero.
+fn extreme(base: u32) -> u32 {
+    var lane = fetch(base);
+    var key = key_of(lane);
+    if (is_float(TYPE)) {
+        lane = narrow(TYPE, bitcast<f32>(select(0x7f800000u, 0xff800000u, OP == 51u) | params.zero));
+        key = key_of(lane);
+    }
+    for (var k = 0u; k < params.axis; k++) {
+        let next = fetch(base + k * params.inner);
+        let next_key = key_of(next);
+        if (is_nan_key(next_key)) {
+            if (MODE == 1u) { return nan_lane(); }
+        } else if ((OP == 51u && next_key > key) || (OP == 52u && next_key <= key)) {
+            lane = next;
+            key = next_key;
+        }
+    }
+    return lane;
+}
+
+fn accumulate(base: u32) -> u32 {
+    if (!is_float(TYPE)) {
+        var sum = 0i;
+        for (var k = 0u; k < params.axis; k++) {
+            sum += bitcast<i32>(fetch(base + k * params.inner));
+        }
+        return bitcast<u32>(sum);
+    }
+    var acc = rounded(select(1.0, 0.0, OP == 54u));
+    for (var k = 0u; k < params.axis; k++) {
+        let v = widen(TYPE, fetch(base + k * params.inner));
+        if (OP == 54u) { acc = rounded(acc + v); } else { acc = rounded(acc * v); }
+    }
+    if ((bitcast<u32>(acc) & 0x7fffffffu) > 0x7f800000u) { return nan_lane(); }
+    return narrow(TYPE, acc);
+}
+
+fn count_true(base: u32) -> u32 {
+    var found = 0u;
+    for (var k = 0u; k < params.axis; k++) {
+        found += min(fetch(base + k * params.inner), 1u);
+    }
+    return found;
+}
+
+fn fold(index: u32) -> u32 {
+    let base = index / params.inner * params.axis * params.inner + index % params.inner;
+    switch (OP) {
+        case 1u: { return largest_index(base); }
+        case 49u: { return select(0u, 1u, count_true(base) == params.axis); }
+        case 50u: { return select(0u, 1u, count_true(base) > 0u); }
+        case 51u, 52u: { return extreme(base); }
+        default: { return accumulate(base); }
+    }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    let lanes = lanes_of(Y_TYPE);
+    if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
+    var word = 0u;
+    var keep = 0u;
+    for (var k = 0u; k < lanes; k++) {
+        let e = i * lanes + k;
+        if (e < params.count) {
+            word |= place(Y_TYPE, fold(e), k);
+        } else {
+            keep |= place(Y_TYPE, lane_mask(Y_TYPE), k);
+        }
+    }
+    if (keep != 0u) { word |= y[i] & keep; }
+    y[i] = word;
+}
