@@ -8,6 +8,7 @@ a verdict.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,12 @@ from tosavk.backends.reference.evaluate import Evaluator, Note
 from tosavk.backends.reference.operators import COMPUTING
 from tosavk.backends.reference.operators.scaling import inexact_range
 from tosavk.backends.reference.operators.transforms import weighted_sums
-from tosavk.backends.reference.values import Array, Precision
+from tosavk.backends.reference.values import (
+    FRACTION_BITS,
+    SMALLEST_NORMAL,
+    Array,
+    Precision,
+)
 from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import Block, Graph, Op, Operator, RoundingMode
 
@@ -37,14 +43,6 @@ DOT_PRODUCTS = frozenset(
 )
 """Operators whose float results are judged by the dot product rule."""
 
-_UNIT = {DType.FP32: 2.0**-23, DType.FP16: 2.0**-10, DType.BF16: 2.0**-7}
-_SMALLEST = {
-    DType.FP32: 2.0**-126,
-    DType.FP16: 2.0**-14,
-    DType.BF16: 2.0**-126,
-    DType.FP8E4M3: 2.0**-6,
-    DType.FP8E5M2: 2.0**-14,
-}
 _WITH_BIAS = frozenset({Op.CONV2D, Op.CONV3D, Op.DEPTHWISE_CONV2D, Op.TRANSPOSE_CONV2D})
 _TWO_INPUTS = frozenset({Op.MATMUL, Op.FFT2D})
 _LOCAL_BOUND = _WITH_BIAS | {Op.FFT2D, Op.RFFT2D}
@@ -60,15 +58,16 @@ class Expected:
             with INEXACT_ROUND, the smallest result allowed.
         bound: what the rule of the operator takes besides: the result on magnitudes
             for dot products, the factor or magnitude of the absolute error rules, the
-            absolute error itself for POW, the largest result of an inexact RESCALE;
+            absolute error itself for POW, the largest input magnitude of RESIZE, the largest result of an inexact RESCALE;
             None where the rule takes nothing.
-        products: products summed into one element, for dot products and
-            REDUCE_PRODUCT; 0 otherwise.
+        terms: how many roundings the rule allows for: for dot products the products of
+            an element, fewer where the accumulator is more precise than the result,
+            and one for a bias (KSB); for REDUCE_PRODUCT the factors. 0 otherwise.
     """
 
     reference: Array
     bound: Array | None = None
-    products: int = 0
+    terms: int = 0
 
 
 def expect(
@@ -102,15 +101,15 @@ def expect(
         if not results or not call.out_type.is_float:
             return [Expected(result) for result in results]
         if op.op in DOT_PRODUCTS:
-            count = products(call)
+            terms = _terms(call)
             bounds = _magnitudes(call)
             return [
-                Expected(result, bound, count)
+                Expected(result, bound, terms)
                 for result, bound in zip(results, bounds, strict=True)
             ]
         bound = _elementwise_bound(call, results[0])
         return [
-            Expected(results[0], bound, products(call)),
+            Expected(results[0], bound, _products(call)),
             *(Expected(result) for result in results[1:]),
         ]
 
@@ -119,7 +118,19 @@ def _is_inexact(op: Operator) -> bool:
     return op.attributes.get("rounding_mode") == RoundingMode.INEXACT_ROUND
 
 
-def products(call: Call) -> int:
+def _terms(call: Call) -> int:
+    """KSB of the dot product rule (TOSA 1.0 section 1.8.2)."""
+    op = call.operator.op
+    accumulator = call.operator.attributes.get("acc_type")
+    if not isinstance(accumulator, DType):
+        reduced = op is Op.REDUCE_SUM and call.dtype is DType.BF16
+        accumulator = DType.FP32 if reduced else call.out_type
+    spare = FRACTION_BITS[accumulator] - FRACTION_BITS[call.out_type]
+    bias = op in _WITH_BIAS and bool(np.any(call[2] != 0))
+    return math.ceil(_products(call) / 2.0 ** (spare / 2)) + int(bias)
+
+
+def _products(call: Call) -> int:
     """KS of the dot product rule, n of the product rule; 0 where neither applies."""
     op = call.operator.op
     shape: tuple[int, ...] = call[0].shape if call.operands else ()
@@ -151,7 +162,7 @@ def _magnitudes(call: Call) -> list[Array]:
     op = call.operator.op
     data = 2 if op in _TWO_INPUTS else 3 if op in _WITH_BIAS else 1
     operands = [
-        np.maximum(np.abs(x), _SMALLEST[kind]) if i < data else np.abs(x)
+        np.maximum(np.abs(x), SMALLEST_NORMAL[kind]) if i < data else np.abs(x)
         for i, (x, kind) in enumerate(zip(call.operands, call.types, strict=True))
     ]
     if op in _LOCAL_BOUND and not call.flag("local_bound"):
@@ -166,7 +177,7 @@ def _magnitudes(call: Call) -> list[Array]:
 
 
 def _transform_bounds(op: Op, operands: Sequence[Array]) -> list[Array]:
-    width, smallest = operands[0].shape[2], _SMALLEST[DType.FP32]
+    width, smallest = operands[0].shape[2], SMALLEST_NORMAL[DType.FP32]
     out_w = width if op is Op.FFT2D else width // 2 + 1
     cosine, sine = weighted_sums(operands[0], out_w, smallest)
     if op is Op.RFFT2D:
@@ -179,7 +190,7 @@ def _padded(call: Call, operands: list[Array]) -> Call:
     """A CONV2D whose padding is data: its taps count in the bound, and only there."""
     pad = call.numbers("pad")
     x = operands[0]
-    smallest = _SMALLEST[call.dtype]
+    smallest = SMALLEST_NORMAL[call.dtype]
     fill = smallest if call.flag("local_bound") else float(x.max())
     width = ((0, 0), (pad[0], pad[1]), (pad[2], pad[3]), (0, 0))
     attributes = {**call.operator.attributes, "pad": (0, 0, 0, 0)}
@@ -208,6 +219,9 @@ def _elementwise_bound(call: Call, result: Array) -> Array | None:
             return np.asarray(1.0 + np.abs(x))
         case Op.POW:
             return _power_bound(call, result)
+        case Op.RESIZE:
+            finite = np.where(np.isfinite(x), np.abs(x), 0.0)
+            return np.full(result.shape, finite.max())
         case _:
             return None
 
@@ -219,7 +233,7 @@ def _power_bound(call: Call, result: Array) -> Array:
     the exponential what EXP has at the argument so shifted.
     """
     x, y = np.broadcast_arrays(call[0], call[1])
-    unit, smallest = _UNIT[call.dtype], _SMALLEST[call.dtype]
+    unit, smallest = 2.0 ** -FRACTION_BITS[call.dtype], SMALLEST_NORMAL[call.dtype]
     logarithm = np.log(x)
     argument = y * logarithm
     shift = 5.5 * unit * np.abs(y) * np.maximum(np.abs(logarithm), 0.1)

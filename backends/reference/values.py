@@ -18,6 +18,34 @@ from tosavk.core.dtypes import DType
 Array = NDArray[Any]
 
 
+FRACTION_BITS = {
+    DType.FP32: 23,
+    DType.FP16: 10,
+    DType.BF16: 7,
+    DType.FP8E4M3: 3,
+    DType.FP8E5M2: 2,
+}
+"""Bits after the binary point of a normal number: TOSA's normal_frac."""
+
+SMALLEST_NORMAL = {
+    DType.FP32: 2.0**-126,
+    DType.FP16: 2.0**-14,
+    DType.BF16: 2.0**-126,
+    DType.FP8E4M3: 2.0**-6,
+    DType.FP8E5M2: 2.0**-14,
+}
+"""TOSA's normal_min."""
+
+LARGEST = {
+    DType.FP32: float(np.finfo(np.float32).max),
+    DType.FP16: 65504.0,
+    DType.BF16: (2.0 - 2.0**-7) * 2.0**127,
+    DType.FP8E4M3: 448.0,
+    DType.FP8E5M2: 57344.0,
+}
+"""TOSA's normal_max."""
+
+
 class Precision(enum.Enum):
     """How float results are held."""
 
@@ -62,8 +90,9 @@ def widen(dtype: DType, stored: Array) -> Array:
     Floats become float64, integers int64, BOOL stays Boolean with any nonzero byte true.
     """
     if dtype.is_float:
-        with np.errstate(invalid="ignore"):  # signalling NaNs
-            return np.asarray(stored, np.float64)
+        # The product makes signalling NaNs quiet; fmax and fmin would return them.
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.asarray(stored, np.float64) * 1.0)
     if dtype is DType.BOOL:
         return canonical_bool(stored)
     return np.asarray(stored, np.int64)
