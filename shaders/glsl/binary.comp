@@ -1,10 +1,8 @@
 // y = OP(a, b) elementwise, with broadcasting by strides (docs/kernel-interface.md).
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_spirv_intrinsics : require
 
-spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4466], 4461, 32);
-
+#include "float_controls.glsl"
 #include "storage.glsl"
 #include "math.glsl"
 
@@ -41,6 +39,8 @@ layout(push_constant) uniform Params {
     uint b5;
     uint shift;
 };
+
+#include "linear.glsl"
 
 const uint ADD = 15u;
 const uint ARITHMETIC_RIGHT_SHIFT = 16u;
@@ -104,22 +104,22 @@ uint float_lane(uint a_lane, uint b_lane) {
 }
 
 // Low word of (a * b + 2^(s - 1)) >> s with a 64-bit product.
-int shifted_product(int a, int b) {
+int shifted_product(int a, int b, uint shift_by) {
     int high;
     int low_signed;
     imulExtended(a, b, high, low_signed);
     uint low = uint(low_signed);
-    if (shift == 0u) return int(low);
-    if (shift <= 32u) {
+    if (shift_by == 0u) return int(low);
+    if (shift_by <= 32u) {
         uint carry;
-        low = uaddCarry(low, 1u << (shift - 1u), carry);
+        low = uaddCarry(low, 1u << (shift_by - 1u), carry);
         high += int(carry);
-        if (shift == 32u) return high;
-        return int((low >> shift) | (uint(high) << (32u - shift)));
+        if (shift_by == 32u) return high;
+        return int((low >> shift_by) | (uint(high) << (32u - shift_by)));
     }
     // The rounding bit is in the high word, where it can pass bit 31 only if the sum leaves 64 bits.
-    high += int(1u << (shift - 33u));
-    return high >> int(min(shift - 32u, 31u));
+    high += int(1u << (shift_by - 33u));
+    return high >> int(min(shift_by - 32u, 31u));
 }
 
 // TOSA leaves division by zero and the one overflow open; here they have a fixed result.
@@ -143,7 +143,7 @@ uint integer_lane(uint a_lane, uint b_lane) {
     int r = 0;
     if (OP == ADD) r = a + b;
     if (OP == SUB) r = a - b;
-    if (OP == MUL) r = TYPE == INT32 ? shifted_product(a, b) : a * b;
+    if (OP == MUL) r = TYPE == INT32 ? shifted_product(a, b, run_time(shift)) : a * b;
     if (OP == MAXIMUM) r = max(a, b);
     if (OP == MINIMUM) r = min(a, b);
     if (OP == INTDIV) r = quotient(a, b);
@@ -176,8 +176,7 @@ uvec2 sources(uint e) {
 
 void main() {
     uint lanes = lanes_of(Y_TYPE);
-    uint i = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * gl_WorkGroupSize.x +
-             gl_LocalInvocationID.x;
+    uint i = invocation();
     if (i >= count / lanes + (count % lanes != 0u ? 1u : 0u)) return;
     uint first = i * lanes;
     uint present = min(lanes, count - first);

@@ -1,9 +1,6 @@
 // y[i] = x[i] converted from X_TYPE to Y_TYPE (TOSA CAST, docs/kernel-interface.md).
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_spirv_intrinsics : require
-
-spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4466], 4461, 32);
 
 #include "storage.glsl"
 
@@ -15,6 +12,8 @@ layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
 layout(set = 0, binding = 1) buffer Y { uint y_words[]; };
 
 layout(push_constant) uniform Params { uint count; };
+
+#include "linear.glsl"
 
 // value / 2^shift, to nearest even or with the lost bits or-ed into the last one.
 uint dropped(uint value, uint shift, bool sticky) {
@@ -64,8 +63,7 @@ uint converted(uint lane) {
 
 void main() {
     uint lanes = lanes_of(Y_TYPE);
-    uint i = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * gl_WorkGroupSize.x +
-             gl_LocalInvocationID.x;
+    uint i = invocation();
     if (i >= count / lanes + (count % lanes != 0u ? 1u : 0u)) return;
     uint first = i * lanes;
     uint present = min(lanes, count - first);

@@ -41,6 +41,8 @@ layout(push_constant) uniform Params {
     uint b5;
 };
 
+#include "linear.glsl"
+
 // The elements of c, a and b that element `e` of y reads.
 uvec3 sources(uint e) {
     if (BROADCAST == 0u) return uvec3(e);
@@ -69,8 +71,7 @@ uint selected(uint e) {
 
 void main() {
     uint lanes = lanes_of(TYPE);
-    uint i = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * gl_WorkGroupSize.x +
-             gl_LocalInvocationID.x;
+    uint i = invocation();
     if (i >= count / lanes + (count % lanes != 0u ? 1u : 0u)) return;
     uint first = i * lanes;
     uint present = min(lanes, count - first);

@@ -1,10 +1,8 @@
 // y[i] = OP(x[i]) for the elementwise operators of one operand (docs/kernel-interface.md).
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_spirv_intrinsics : require
 
-spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4466], 4461, 32);
-
+#include "float_controls.glsl"
 #include "storage.glsl"
 #include "math.glsl"
 
@@ -21,6 +19,8 @@ layout(push_constant) uniform Params {
     uint lo;
     uint hi;
 };
+
+#include "linear.glsl"
 
 const uint CLAMP = 11u;
 const uint ERF = 12u;
@@ -51,8 +51,10 @@ int order(uint bits) {
 uint clamped(uint bits) {
     // IGNORE: max(NaN, lo) is lo.
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return MODE == IGNORE_NAN ? lo : 0x7FC00000u;
-    if (order(bits) < order(lo)) return lo;
-    if (order(bits) > order(hi)) return hi;
+    uint low = run_time(lo);
+    uint high = run_time(hi);
+    if (order(bits) < order(low)) return low;
+    if (order(bits) > order(high)) return high;
     return bits;
 }
 
@@ -100,8 +102,7 @@ uint integer_lane(uint lane) {
 
 void main() {
     uint lanes = lanes_of(TYPE);
-    uint i = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * gl_WorkGroupSize.x +
-             gl_LocalInvocationID.x;
+    uint i = invocation();
     if (i >= count / lanes + (count % lanes != 0u ? 1u : 0u)) return;
     uint first = i * lanes;
     uint present = min(lanes, count - first);
