@@ -42,7 +42,7 @@ layout(push_constant) uniform Params {
 
 #include "linear.glsl"
 
-const uint TILE = 61u;
+const uint TILE = 60u;
 
 // Takes the innermost coordinate off `rest` and adds its way in x; false in the padding.
 bool peel(inout uint rest, inout uint at, uint d, uint e, uint s, uint p) {

@@ -1,4 +1,4 @@
-// PAD (OP 56) and TILE (OP 61) of raw lanes (docs/kernel-interface.md).
+// PAD (OP 56) and TILE (OP 60) of raw lanes (docs/kernel-interface.md).
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -26,7 +26,7 @@ fn descend(walk: Walk, d: u32, e: u32, s: u32, p: u32) -> Walk {
     if (d == 1u) { return walk; }
     let c = walk.rest % d;
     let rest = walk.rest / d;
-    if (OP == 61u) { return Walk(rest, walk.at + (c % e) * s, false); }
+    if (OP == 60u) { return Walk(rest, walk.at + (c % e) * s, false); }
     let outside = c < p || c - p >= e;
     return Walk(rest, walk.at + (c - p) * s, walk.outside || outside);
 }
