@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tosavk.core.dtypes import DType
 from tosavk.lowering.errors import Kind, VerifyError
-from tosavk.lowering.graph import Op, Operator, Tensor
+from tosavk.lowering.graph import Operator, Tensor
 from tosavk.lowering.operators.spec import (
     MAX_TENSOR_LIST,
     Call,
@@ -22,14 +22,11 @@ from tosavk.lowering.operators.table import SPECS
 
 Inferred = tuple[DType, Shape]
 
-_LISTS = frozenset({Op.CONCAT, Op.CUSTOM, Op.COND_IF, Op.WHILE_LOOP})
-_ROWS_IN_MESSAGE = 12
-
 
 def infer(
     operator: Operator,
     inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor | DType] = (),
+    outputs: Sequence[Tensor | DType] | None = None,
     *,
     regions: Mapping[str, Signature] | None = None,
     minor: int = 0,
@@ -42,8 +39,8 @@ def infer(
     Args:
         operator: the operator.
         inputs: its inputs, all of known shape; constants with their data.
-        outputs: what is known of its outputs: tensors, or types where an operator
-            leaves a choice (CAST, RESCALE, MATMUL, RESIZE), or nothing.
+        outputs: its declared outputs; or only their types where an operator leaves a
+            choice (CAST, RESCALE, MATMUL, RESIZE); or None.
         regions: signatures of the regions that control flow may call.
         minor: minor version of TOSA 1 whose types are allowed.
 
@@ -56,9 +53,10 @@ def infer(
     """
     spec = SPECS[operator.op]
     call = Call(operator, tuple(inputs), (), regions or {})
-    _check_arity(call, spec, len(outputs) if outputs else None)
-    if spec.variadic and operator.op in _LISTS:
-        _check_list(call)
+    _check_arity(call, spec, None if outputs is None else len(outputs))
+    outputs = outputs or ()
+    if spec.variadic:
+        _check_list(call, len(outputs))
     _check_kinds(call, spec, outputs)
     _check_ranks(call, spec, outputs)
     dtypes = _check_types(call, spec, outputs, minor)
@@ -74,35 +72,30 @@ def infer(
 
 
 def _check_arity(call: Call, spec: OperatorSpec, outputs: int | None) -> None:
-    counts = [("input", len(call.inputs), spec.inputs)]
+    counts = [("input", len(call.inputs), spec.inputs, spec.least_inputs)]
     if outputs is not None:
-        counts.append(("output", outputs, spec.outputs))
-    for what, count, operands in counts:
-        most = len(operands)
-        least = most - spec.optional
-        if spec.variadic:
-            # The repeated operand of control flow may be absent.
-            least = most if spec.op is Op.CONCAT or what == "output" else most - 1
-            if spec.op is Op.CUSTOM:
-                least = 0
-        if count < max(least, 0) or (count > most and not spec.variadic):
+        counts.append(("output", outputs, spec.outputs, spec.least_outputs))
+    for what, count, operands, least in counts:
+        if count < least or (count > len(operands) and not spec.variadic):
             names = ", ".join(operand.name for operand in operands)
+            wanted = str(len(operands))
+            if spec.variadic or least < len(operands):
+                wanted = f"at least {least}"
             raise call.error(
                 Kind.INVALID_ARITY,
-                f"has {plural(count, what)}; it takes "
-                + (f"at least {least} " if spec.variadic else f"{most} ")
-                + f"({names})",
+                f"has {plural(count, what)}; it takes {wanted}"
+                + (f" ({names})" if names else ""),
             )
 
 
-def _check_list(call: Call) -> None:
-    count = len(call.inputs)
-    if count > MAX_TENSOR_LIST:
-        raise call.error(
-            Kind.TENSOR_LIST_LIMIT,
-            f"has {count} inputs; at most {MAX_TENSOR_LIST} (level 8K): "
-            "split it into several operators",
-        )
+def _check_list(call: Call, outputs: int) -> None:
+    for what, count in (("input", len(call.inputs)), ("output", outputs)):
+        if count > MAX_TENSOR_LIST:
+            raise call.error(
+                Kind.TENSOR_LIST_LIMIT,
+                f"has {plural(count, what)}; at most {MAX_TENSOR_LIST} (level 8K): "
+                "split it into several operators",
+            )
 
 
 def _check_kinds(
@@ -223,19 +216,22 @@ def _type_error(
     outputs = ", ".join(dtype.name for _, dtype in given[len(call.inputs) :])
     acc_type = call.operator.attributes.get("acc_type")
     accumulator = f" (acc_type {acc_type.name})" if isinstance(acc_type, DType) else ""
-    shown = spec.rows[:_ROWS_IN_MESSAGE]
-    rows = "; ".join(
-        " ".join(dtype.name for dtype in row.types)
-        for row in shown
-        if row.minor <= minor
-    )
-    more = "; ..." if len(spec.rows) > len(shown) else ""
-    columns = ", ".join(spec.variables)
-    allowed = f"; it is for {rows}{more}" if rows else ""
-    if rows and len(spec.variables) > 1:
-        allowed = f"; as ({columns}) it is for {rows}{more}"
     return call.error(
         Kind.UNSUPPORTED_TYPE_PROFILE,
         f"types {inputs or 'none'} -> {outputs or '?'}{accumulator} are no combination "
-        f"of TOSA 1.{minor}{allowed}",
+        f"of TOSA 1.{minor}{_allowed(spec, given, minor)}",
     )
+
+
+def _allowed(spec: OperatorSpec, given: list[tuple[Operand, DType]], minor: int) -> str:
+    """What an operator is for; for its first type if that occurs at all."""
+    rows = [row.types for row in spec.rows if row.minor <= minor]
+    if not rows:
+        return ""
+    first = given[0][1] if given else None
+    matching = [row for row in rows if row[0] is first]
+    if len(spec.variables) == 1 or not matching:
+        names = dict.fromkeys(row[0].name for row in rows)
+        return f"; {spec.op.name} is for {spec.variables[0]} in {', '.join(names)}"
+    texts = [", ".join(dtype.name for dtype in row) for row in matching]
+    return f"; as ({', '.join(spec.variables)}) it is for ({'), ('.join(texts)})"

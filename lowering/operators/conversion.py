@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tosavk.core.dtypes import DType
 from tosavk.lowering.errors import Kind
 from tosavk.lowering.graph import ResizeMode, RoundingMode
@@ -134,14 +132,12 @@ def check_rescale_constants(call: Call) -> None:
                 position, f"is {zero_point}; a zero point of {name} must be {allowed}"
             )
     multiplier, shift = call.value(1), call.value(2)
-    if multiplier is not None and np.any(multiplier.astype(np.int64) < 0):
+    if multiplier is not None and int(multiplier.min()) < 0:
         raise call.bad_constant(1, "has a negative multiplier")
     if shift is not None:
-        wide = shift.astype(np.int64)
-        if wide.min() < 2 or wide.max() > 62:
-            raise call.bad_constant(
-                2, f"has shifts {wide.min()}..{wide.max()}, not 2..62"
-            )
+        least, most = int(shift.min()), int(shift.max())
+        if least < 2 or most > 62:
+            raise call.bad_constant(2, f"has shifts {least}..{most}, not 2..62")
 
 
 def rescale(call: Call) -> tuple[Shape, ...]:

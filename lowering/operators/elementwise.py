@@ -81,9 +81,9 @@ def check_shift_amounts(call: Call) -> None:
     bits = call.dtype(0).bits
     if amounts is None or not amounts.size:
         return
-    wide = amounts.astype(np.int64)
-    if wide.min() < 0 or wide.max() >= bits:
-        bad = int(wide.min()) if wide.min() < 0 else int(wide.max())
+    least, most = int(amounts.min()), int(amounts.max())
+    if least < 0 or most >= bits:
+        bad = least if least < 0 else most
         raise call.bad_constant(
             1, f"shifts by {bad}; {call.dtype(0).name} can shift by 0 to {bits - 1}"
         )

@@ -232,7 +232,8 @@ class OperatorSpec:
         constants: checks the values of constant inputs.
         types: gives the types of the outputs where rows cannot.
         variadic: whether the last input and output may occur any number of times.
-        optional: how many of the last operands may be left out.
+        least_inputs: how many inputs it has at least; all that are listed by default.
+        least_outputs: the same for outputs.
     """
 
     op: Op
@@ -245,7 +246,15 @@ class OperatorSpec:
     constants: Check = no_check
     types: TypeRule | None = None
     variadic: bool = False
-    optional: int = 0
+    least_inputs: int = -1
+    least_outputs: int = -1
+
+    def __post_init__(self) -> None:
+        """Fills in the least numbers of operands."""
+        if self.least_inputs < 0:
+            object.__setattr__(self, "least_inputs", len(self.inputs))
+        if self.least_outputs < 0:
+            object.__setattr__(self, "least_outputs", len(self.outputs))
 
     def input(self, position: int) -> Operand:
         """The specification of an input."""

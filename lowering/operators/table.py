@@ -407,6 +407,8 @@ _DATA_AND_CONTROL = (
         control.custom,
         variables=(),
         variadic=True,
+        least_inputs=0,
+        least_outputs=0,
     ),
     OperatorSpec(
         Op.COND_IF,
@@ -417,6 +419,8 @@ _DATA_AND_CONTROL = (
         variables=(),
         types=control.branch_types,
         variadic=True,
+        least_inputs=1,
+        least_outputs=0,
     ),
     OperatorSpec(
         Op.WHILE_LOOP,
@@ -430,7 +434,13 @@ _DATA_AND_CONTROL = (
     ),
     # The schema leaves open which of the two lists names the variable.
     OperatorSpec(
-        Op.VARIABLE, (_X,), (_Y,), types.VARIABLES, control.declared, optional=1
+        Op.VARIABLE,
+        (_X,),
+        (_Y,),
+        types.VARIABLES,
+        control.declared,
+        least_inputs=0,
+        least_outputs=0,
     ),
     OperatorSpec(
         Op.VARIABLE_WRITE,
@@ -438,10 +448,16 @@ _DATA_AND_CONTROL = (
         (_Y,),
         types.VARIABLES,
         control.declared,
-        optional=1,
+        least_inputs=1,
+        least_outputs=0,
     ),
     OperatorSpec(
-        Op.VARIABLE_READ, (_X,), (_Y,), types.VARIABLES, control.declared, optional=1
+        Op.VARIABLE_READ,
+        (_X,),
+        (_Y,),
+        types.VARIABLES,
+        control.declared,
+        least_inputs=0,
     ),
     OperatorSpec(
         Op.CONST_SHAPE,

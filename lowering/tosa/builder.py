@@ -291,7 +291,7 @@ class Builder(OperatorMethods):
         inferred = infer(
             operator,
             inputs,
-            () if dtype is None else (dtype,),
+            None if dtype is None else (dtype,),
             regions=regions,
             minor=self._version.minor,
         )
@@ -352,10 +352,9 @@ class Builder(OperatorMethods):
 
 def _typed(value: ArrayLike, dtype: DType | None) -> tuple[NDArray[np.generic], DType]:
     """The array, and its type in TOSA."""
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if dtype is None:
-            dtype = _DTYPES.get(array.dtype)
+    array = np.asarray(value)
+    if hasattr(value, "dtype"):
+        dtype = dtype or _DTYPES.get(array.dtype)
         if dtype is None:
             known = ", ".join(str(known) for known in _DTYPES)
             raise InvalidArgument(
@@ -363,12 +362,15 @@ def _typed(value: ArrayLike, dtype: DType | None) -> tuple[NDArray[np.generic], 
                 "have); convert it, or name the type"
             )
         return array, dtype
-    guess = np.asarray(value)
+    dtype = dtype or _KINDS.get(array.dtype.kind)
     if dtype is None:
-        dtype = _KINDS.get(guess.dtype.kind)
-        if dtype is None:
-            raise InvalidArgument(f"{value!r} is no array of numbers")
-    return np.array(value, dtype.numpy), dtype
+        raise InvalidArgument(f"{value!r} is no array of numbers")
+    if array.dtype.kind == "f" and not dtype.is_float:
+        raise InvalidArgument(f"{value!r} cannot be {dtype.name}: it is not whole")
+    try:
+        return np.array(value, dtype.numpy), dtype
+    except OverflowError as error:
+        raise InvalidArgument(f"{value!r} does not fit {dtype.name}") from error
 
 
 def _complete(

@@ -167,7 +167,7 @@ class _Reader:
         )
         for tensor, dtype in foreign.items():
             raise _foreign_type(dtype, f"tensor {tensor!r}", tensor=tensor)
-        _single_producers(operators)
+        _single_producers(operators, tensors)
         block = Block(
             name,
             operators,
@@ -415,20 +415,22 @@ def _unique(names: Sequence[str], what: str) -> None:
         )
 
 
-def _single_producers(operators: Sequence[Operator]) -> None:
+def _single_producers(
+    operators: Sequence[Operator], tensors: dict[str, Tensor]
+) -> None:
     producers: dict[str, Operator] = {}
     for operator in operators:
         for name in operator.outputs:
-            first = producers.setdefault(name, operator)
-            # VARIABLE declares what VARIABLE_READ and VARIABLE_WRITE then use.
-            if first is not operator or operator.outputs.count(name) > 1:
+            # Every write of a variable names it.
+            if name in producers and not tensors[name].variable:
                 raise ParseError(
-                    f"tensor {name!r} is written by {first} and by {operator}; "
-                    "a tensor has one producer",
+                    f"tensor {name!r} is written by {producers[name]} and by "
+                    f"{operator}; a tensor has one producer",
                     kind=Kind.MULTIPLE_PRODUCERS,
                     operator=operator,
                     tensor=name,
                 )
+            producers[name] = operator
 
 
 def _place(index: int, name: str, outputs: Sequence[str]) -> OperatorName:
