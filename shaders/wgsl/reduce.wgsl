@@ -1,5 +1,4 @@
 // Folds the middle dimension of (outer, axis, inner), from the front (docs/kernel-interface.md).
-// OP: ARGMAX 1, REDUCE_ALL 49, ANY 50, MAX 51, MIN 52, PRODUCT 53, SUM 54.
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -12,6 +11,13 @@ struct Params { count: u32, axis: u32, inner: u32, zero: u32 }
 @group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
+
+const ARGMAX: u32 = 1u;
+const REDUCE_ALL: u32 = 49u;
+const REDUCE_ANY: u32 = 50u;
+const REDUCE_MAX: u32 = 51u;
+const REDUCE_MIN: u32 = 52u;
+const REDUCE_SUM: u32 = 54u;
 
 fn fetch(at: u32) -> u32 { return lane_bits(x[at / lanes_of(TYPE)], TYPE, at); }
 
@@ -56,7 +62,8 @@ fn extreme(base: u32) -> u32 {
     var lane = fetch(base);
     var key = key_of(lane);
     if (is_float(TYPE)) {
-        lane = narrow(TYPE, bitcast<f32>(select(0x7f800000u, 0xff800000u, OP == 51u) | params.zero));
+        let worst = select(0x7f800000u, 0xff800000u, OP == REDUCE_MAX);
+        lane = narrow(TYPE, bitcast<f32>(worst | params.zero));
         key = key_of(lane);
     }
     for (var k = 0u; k < params.axis; k++) {
@@ -64,7 +71,7 @@ fn extreme(base: u32) -> u32 {
         let next_key = key_of(next);
         if (is_nan_key(next_key)) {
             if (MODE == 1u) { return nan_lane(); }
-        } else if ((OP == 51u && next_key > key) || (OP == 52u && next_key <= key)) {
+        } else if ((OP == REDUCE_MAX && next_key > key) || (OP == REDUCE_MIN && next_key <= key)) {
             lane = next;
             key = next_key;
         }
@@ -80,10 +87,10 @@ fn accumulate(base: u32) -> u32 {
         }
         return bitcast<u32>(sum);
     }
-    var acc = rounded(select(1.0, 0.0, OP == 54u));
+    var acc = rounded(select(1.0, 0.0, OP == REDUCE_SUM));
     for (var k = 0u; k < params.axis; k++) {
         let v = widen(TYPE, fetch(base + k * params.inner));
-        if (OP == 54u) { acc = rounded(acc + v); } else { acc = rounded(acc * v); }
+        if (OP == REDUCE_SUM) { acc = rounded(acc + v); } else { acc = rounded(acc * v); }
     }
     if ((bitcast<u32>(acc) & 0x7fffffffu) > 0x7f800000u) { return nan_lane(); }
     return narrow(TYPE, acc);
@@ -100,10 +107,10 @@ fn count_true(base: u32) -> u32 {
 fn fold(index: u32) -> u32 {
     let base = index / params.inner * params.axis * params.inner + index % params.inner;
     switch (OP) {
-        case 1u: { return largest_index(base); }
-        case 49u: { return select(0u, 1u, count_true(base) == params.axis); }
-        case 50u: { return select(0u, 1u, count_true(base) > 0u); }
-        case 51u, 52u: { return extreme(base); }
+        case ARGMAX: { return largest_index(base); }
+        case REDUCE_ALL: { return select(0u, 1u, count_true(base) == params.axis); }
+        case REDUCE_ANY: { return select(0u, 1u, count_true(base) > 0u); }
+        case REDUCE_MAX, REDUCE_MIN: { return extreme(base); }
         default: { return accumulate(base); }
     }
 }

@@ -1,4 +1,4 @@
-// PAD (OP 56) and TILE (OP 60) of raw lanes (docs/kernel-interface.md).
+// PAD and TILE of raw lanes (docs/kernel-interface.md).
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -18,6 +18,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
+const TILE: u32 = 60u;
+
 // A walk through the dimensions: what is left of the element number, the way in x so far, and
 // whether some coordinate lies in the padding.
 struct Walk { rest: u32, at: u32, outside: bool }
@@ -26,7 +28,7 @@ fn descend(walk: Walk, d: u32, e: u32, s: u32, p: u32) -> Walk {
     if (d == 1u) { return walk; }
     let c = walk.rest % d;
     let rest = walk.rest / d;
-    if (OP == 60u) { return Walk(rest, walk.at + (c % e) * s, false); }
+    if (OP == TILE) { return Walk(rest, walk.at + (c % e) * s, false); }
     let outside = c < p || c - p >= e;
     return Walk(rest, walk.at + (c - p) * s, walk.outside || outside);
 }

@@ -142,7 +142,7 @@ def run_kernel(
         for i in images
     ]
     for buffer, image in zip(buffers, images, strict=True):
-        buffer.write(0, memoryview(image))
+        buffer.write(0, image.data)
     bound = [
         BoundSlot(buffer, GUARD, tensor.size)
         for buffer, tensor in zip(buffers, tensors, strict=True)
@@ -153,7 +153,7 @@ def run_kernel(
     recording.retire()
     results = [np.empty_like(image) for image in images]
     for buffer, result in zip(buffers, results, strict=True):
-        buffer.read(0, memoryview(result))
+        buffer.read(0, result.data)
     recording.free()
     for buffer in buffers:
         buffer.free()
