@@ -151,21 +151,21 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "w", "bias", "y"),
         spec=("OP", "SKIP"),
         params=("count", "columns", "tiles", *_CONVOLUTION),
-        wgsl=(),
+        wgsl=("linear",),
     ),
     Kernel(
         name="depthwise_conv2d",
         bindings=("x", "w", "bias", "y"),
         spec=("KW", "SX", "FOURS", "SKIP"),
         params=("count", "columns", "tiles", *_CONVOLUTION, "multiplier"),
-        wgsl=(),
+        wgsl=("linear",),
     ),
     Kernel(
         name="matmul",
         bindings=("a", "b", "y"),
         spec=(),
         params=("count", "columns", "tiles", "h", "c", "w", "fours"),
-        wgsl=(),
+        wgsl=("linear",),
     ),
     Kernel(
         name="pool2d",
@@ -185,7 +185,7 @@ KERNELS: tuple[Kernel, ...] = (
             "pad_top",
             "pad_left",
         ),
-        wgsl=("storage", "math"),
+        wgsl=("storage", "math", "linear"),
     ),
 )
 

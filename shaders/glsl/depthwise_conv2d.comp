@@ -46,8 +46,8 @@ layout(set = 0, binding = 3) writeonly buffer YFours { vec4 y_fours[]; };
 #include "linear.glsl"
 
 const uint TILE = 4u;
-// The x of a row that a tile reads, where KW and SX are given.
-const uint SPAN = (TILE - 1u) * SX + KW;
+// The x of a row that a tile reads, where KW and SX are given; an array has at least one element.
+const uint SPAN = (TILE - 1u) * SX + (KW == 0u ? 1u : KW);
 
 void main() {
     uint i = invocation();

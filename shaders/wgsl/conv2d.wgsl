@@ -1,0 +1,164 @@
+// CONV2D and gathered TRANSPOSE_CONV2D of FP32, NHWC (docs/kernel-interface.md).
+//
+// One invocation owns four pixels by eight channels. Weights [ky][kx][input channel] are rows of
+// 2 * columns vectors. Every product and every sum is fenced on its own.
+
+override WORKGROUP: u32 = 64;
+override OP: u32;
+override SKIP: u32;
+
+struct Params {
+    count: u32, columns: u32, tiles: u32,
+    ih: u32, iw: u32, ic: u32,
+    oh: u32, ow: u32, oc: u32,
+    kh: u32, kw: u32, sy: u32, sx: u32, dy: u32, dx: u32,
+    pad_top: u32, pad_left: u32,
+    zero: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> bias: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+fn fence4(v: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(params.zero));
+}
+
+// sum + v * row, each step rounded. With SKIP the sum of an absent pixel stays.
+fn step4(sum: vec4<f32>, v: f32, row: vec4<f32>, present: bool) -> vec4<f32> {
+    let next = fence4(sum + fence4(v * row));
+    if (SKIP != 0u) { return select(sum, next, present); }
+    return next;
+}
+
+fn transposed() -> bool { return OP == 10u; }
+
+// The input coordinate under tap `k` of output coordinate `at`, or `size` when there is none.
+fn source(at: u32, k: u32, stride: u32, dilation: u32, pad: u32, size: u32) -> u32 {
+    var place = at * stride + k * dilation - pad;
+    if (transposed()) {
+        let distance = at - k - pad;
+        place = distance / stride;
+        if (distance % stride != 0u) { place = size; }
+    }
+    return min(place, size);
+}
+
+// Column of the n-th pixel that a row gives. Transposed rows are dealt out by residue modulo the
+// stride, so that the pixels of one invocation share their taps.
+fn column_of(n: u32) -> u32 {
+    if (!transposed()) { return n; }
+    let modulus = min(params.sx, params.ow);
+    var rest = n;
+    var residue = 0u;
+    let short = params.ow / modulus;
+    let long_residues = params.ow % modulus;
+    if (rest < long_residues * (short + 1u)) {
+        residue = rest / (short + 1u);
+        rest = rest % (short + 1u);
+    } else {
+        rest -= long_residues * (short + 1u);
+        residue = long_residues + rest / short;
+        rest = rest % short;
+    }
+    return residue + rest * modulus;
+}
+
+// First element under a tap, and whether the tap lies in the input.
+struct Place { at: u32, present: bool }
+
+fn place_of(image: u32, row: u32, col: u32, ky: u32, kx: u32) -> Place {
+    let iy = source(row, ky, params.sy, params.dy, params.pad_top, params.ih);
+    let ix = source(col, kx, params.sx, params.dx, params.pad_left, params.iw);
+    let present = iy < params.ih && ix < params.iw;
+    let at = ((image * params.ih + iy) * params.iw + ix) * params.ic;
+    return Place(select(0u, at, present), present);
+}
+
+fn value_at(place: Place, channel: u32) -> f32 {
+    let v = x[place.at + channel];
+    if (SKIP != 0u) { return v; }
+    return select(0.0, v, place.present);
+}
+
+fn finish(pixel: u32, image: u32, row: u32, col: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
+    if (pixel >= params.oh * params.ow) { return; }
+    let channel = 8u * column;
+    let to = ((image * params.oh + row) * params.ow + col) * params.oc + channel;
+    store4(to, channel, fence4(a + bias[2u * column]));
+    store4(to + 4u, channel + 4u, fence4(b + bias[2u * column + 1u]));
+}
+
+fn store4(at: u32, channel: u32, v: vec4<f32>) {
+    if (channel < params.oc) { y[at] = v.x; }
+    if (channel + 1u < params.oc) { y[at + 1u] = v.y; }
+    if (channel + 2u < params.oc) { y[at + 2u] = v.z; }
+    if (channel + 3u < params.oc) { y[at + 3u] = v.w; }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = linear_invocation(group, groups, WORKGROUP, lane);
+    if (i >= params.count) { return; }
+    let column = i % params.columns;
+    let tile = i / params.columns;
+    let image = tile / params.tiles;
+    // The four pixels, written out: loops with constant bounds stay loops here.
+    let pixel = (tile % params.tiles) * 4u + vec4<u32>(0u, 1u, 2u, 3u);
+    let row = pixel / params.ow;
+    let rest = pixel % params.ow;
+    let col = vec4<u32>(
+        column_of(rest.x), column_of(rest.y), column_of(rest.z), column_of(rest.w));
+
+    var a0 = vec4<f32>();
+    var a1 = vec4<f32>();
+    var a2 = vec4<f32>();
+    var a3 = vec4<f32>();
+    var b0 = vec4<f32>();
+    var b1 = vec4<f32>();
+    var b2 = vec4<f32>();
+    var b3 = vec4<f32>();
+    let row_vectors = 2u * params.columns;
+    let depth = run_time(params.ic, groups);
+    let taps_y = run_time(params.kh, groups);
+    let taps_x = run_time(params.kw, groups);
+    for (var ky = 0u; ky < taps_y; ky++) {
+        for (var kx = 0u; kx < taps_x; kx++) {
+            let p0 = place_of(image, row.x, col.x, ky, kx);
+            let p1 = place_of(image, row.y, col.y, ky, kx);
+            let p2 = place_of(image, row.z, col.z, ky, kx);
+            let p3 = place_of(image, row.w, col.w, ky, kx);
+            if (transposed() && !(p0.present || p1.present || p2.present || p3.present)) {
+                continue;
+            }
+            var at = (ky * params.kw + kx) * depth * row_vectors + 2u * column;
+            for (var c = 0u; c < depth; c++) {
+                let wa = w[at];
+                let wb = w[at + 1u];
+                at += row_vectors;
+                let v0 = value_at(p0, c);
+                let v1 = value_at(p1, c);
+                let v2 = value_at(p2, c);
+                let v3 = value_at(p3, c);
+                a0 = step4(a0, v0, wa, p0.present);
+                a1 = step4(a1, v1, wa, p1.present);
+                a2 = step4(a2, v2, wa, p2.present);
+                a3 = step4(a3, v3, wa, p3.present);
+                b0 = step4(b0, v0, wb, p0.present);
+                b1 = step4(b1, v1, wb, p1.present);
+                b2 = step4(b2, v2, wb, p2.present);
+                b3 = step4(b3, v3, wb, p3.present);
+            }
+        }
+    }
+    finish(pixel.x, image, row.x, col.x, column, a0, b0);
+    finish(pixel.y, image, row.y, col.y, column, a1, b1);
+    finish(pixel.z, image, row.z, col.z, column, a2, b2);
+    finish(pixel.w, image, row.w, col.w, column, a3, b3);
+}

@@ -1,0 +1,143 @@
+// DEPTHWISE_CONV2D of FP32, NHWC (docs/kernel-interface.md).
+//
+// One invocation owns four pixels of a row by four output channels. Weights are one row of
+// `columns` vectors for each tap. KW 3 with SX 1 or 2 keeps the inputs of a row in variables; all
+// other shapes read every tap. Both give the same sums: taps in order, each step fenced.
+
+override WORKGROUP: u32 = 64;
+override KW: u32;
+override SX: u32;
+override FOURS: u32;
+override SKIP: u32;
+
+struct Params {
+    count: u32, columns: u32, tiles: u32,
+    ih: u32, iw: u32, ic: u32,
+    oh: u32, ow: u32, oc: u32,
+    kh: u32, kw: u32, sy: u32, sx: u32, dy: u32, dx: u32,
+    pad_top: u32, pad_left: u32,
+    multiplier: u32,
+    zero: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> bias: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<uniform> params: Params;
+
+// The inputs of four output channels under one tap.
+struct Tap { v: vec4<f32>, present: bool }
+
+fn fence4(v: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(params.zero));
+}
+
+fn step4(sum: vec4<f32>, tap: Tap, weights: vec4<f32>) -> vec4<f32> {
+    let next = fence4(sum + fence4(tap.v * weights));
+    if (SKIP != 0u) { return select(sum, next, tap.present); }
+    return next;
+}
+
+// `row` is the first pixel of an input row, `row_present` whether there is such a row.
+fn tap_at(row: u32, row_present: bool, ix: u32, channels: vec4<u32>) -> Tap {
+    let present = row_present && ix < params.iw;
+    let at = select(vec4<u32>(), vec4<u32>((row + ix) * params.ic), present) + channels;
+    let v = vec4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]);
+    if (SKIP != 0u) { return Tap(v, present); }
+    return Tap(select(vec4<f32>(), v, present), present);
+}
+
+fn store_pixel(first: u32, ox: u32, channel: u32, v: vec4<f32>) {
+    if (ox >= params.ow) { return; }
+    let to = (first + ox) * params.oc + channel;
+    y[to] = v.x;
+    if (channel + 1u < params.oc) { y[to + 1u] = v.y; }
+    if (channel + 2u < params.oc) { y[to + 2u] = v.z; }
+    if (channel + 3u < params.oc) { y[to + 3u] = v.w; }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = linear_invocation(group, groups, WORKGROUP, lane);
+    if (i >= params.count) { return; }
+    let column = i % params.columns;
+    let tile = i / params.columns;
+    let out_row = tile / params.tiles;
+    let ox = (tile % params.tiles) * 4u;
+    let image = out_row / params.oh;
+    let channel = 4u * column;
+    // Lanes beyond the last channel compute it again and are not stored.
+    var channels = channel + vec4<u32>(0u, 1u, 2u, 3u);
+    if (FOURS == 0u) {
+        channels = min(channels, vec4<u32>(params.oc - 1u)) / params.multiplier;
+    }
+
+    let top = (out_row % params.oh) * params.sy - params.pad_top;
+    let left = ox * params.sx - params.pad_left;
+    let taps_y = run_time(params.kh, groups);
+    let taps_x = run_time(params.kw, groups);
+    var s0 = vec4<f32>();
+    var s1 = vec4<f32>();
+    var s2 = vec4<f32>();
+    var s3 = vec4<f32>();
+    for (var ky = 0u; ky < taps_y; ky++) {
+        let iy = top + ky * params.dy;
+        let row = (image * params.ih + iy) * params.iw;
+        let here = iy < params.ih;
+        var at = ky * params.kw * params.columns + column;
+        if (KW == 3u && SX == 1u) {
+            let w0 = w[at];
+            let w1 = w[at + params.columns];
+            let w2 = w[at + 2u * params.columns];
+            let t0 = tap_at(row, here, left, channels);
+            let t1 = tap_at(row, here, left + 1u, channels);
+            let t2 = tap_at(row, here, left + 2u, channels);
+            let t3 = tap_at(row, here, left + 3u, channels);
+            let t4 = tap_at(row, here, left + 4u, channels);
+            let t5 = tap_at(row, here, left + 5u, channels);
+            s0 = step4(step4(step4(s0, t0, w0), t1, w1), t2, w2);
+            s1 = step4(step4(step4(s1, t1, w0), t2, w1), t3, w2);
+            s2 = step4(step4(step4(s2, t2, w0), t3, w1), t4, w2);
+            s3 = step4(step4(step4(s3, t3, w0), t4, w1), t5, w2);
+        } else if (KW == 3u && SX == 2u) {
+            let w0 = w[at];
+            let w1 = w[at + params.columns];
+            let w2 = w[at + 2u * params.columns];
+            let t0 = tap_at(row, here, left, channels);
+            let t1 = tap_at(row, here, left + 1u, channels);
+            let t2 = tap_at(row, here, left + 2u, channels);
+            let t3 = tap_at(row, here, left + 3u, channels);
+            let t4 = tap_at(row, here, left + 4u, channels);
+            let t5 = tap_at(row, here, left + 5u, channels);
+            let t6 = tap_at(row, here, left + 6u, channels);
+            let t7 = tap_at(row, here, left + 7u, channels);
+            let t8 = tap_at(row, here, left + 8u, channels);
+            s0 = step4(step4(step4(s0, t0, w0), t1, w1), t2, w2);
+            s1 = step4(step4(step4(s1, t2, w0), t3, w1), t4, w2);
+            s2 = step4(step4(step4(s2, t4, w0), t5, w1), t6, w2);
+            s3 = step4(step4(step4(s3, t6, w0), t7, w1), t8, w2);
+        } else {
+            for (var kx = 0u; kx < taps_x; kx++) {
+                let weights = w[at];
+                at += params.columns;
+                let ix = left + kx * params.dx;
+                s0 = step4(s0, tap_at(row, here, ix, channels), weights);
+                s1 = step4(s1, tap_at(row, here, ix + params.sx, channels), weights);
+                s2 = step4(s2, tap_at(row, here, ix + 2u * params.sx, channels), weights);
+                s3 = step4(s3, tap_at(row, here, ix + 3u * params.sx, channels), weights);
+            }
+        }
+    }
+
+    let b = bias[column];
+    let first = out_row * params.ow;
+    store_pixel(first, ox, channel, fence4(s0 + b));
+    store_pixel(first, ox + 1u, channel, fence4(s1 + b));
+    store_pixel(first, ox + 2u, channel, fence4(s2 + b));
+    store_pixel(first, ox + 3u, channel, fence4(s3 + b));
+}

@@ -1,0 +1,109 @@
+// AVG_POOL2D and MAX_POOL2D, NHWC (docs/kernel-interface.md).
+
+override WORKGROUP: u32 = 64;
+override OP: u32;
+override TYPE: u32;
+override MODE: u32;
+
+struct Params {
+    count: u32,
+    ih: u32, iw: u32, c: u32, oh: u32, ow: u32,
+    kh: u32, kw: u32, sh: u32, sw: u32,
+    pad_top: u32, pad_left: u32,
+    zero: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> x_words: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y_words: array<u32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+// A key that sorts like the float, with both zeros equal.
+fn sort_key(v: f32) -> i32 {
+    let bits = bitcast<u32>(v);
+    let magnitude = bitcast<i32>(bits & 0x7fffffffu);
+    return select(magnitude, -magnitude, bits > 0x7fffffffu);
+}
+
+// The part of a window that lies in the input, along one axis: [first, last).
+fn clip(place: u32, stride: u32, pad: u32, kernel: u32, size: u32) -> vec2<u32> {
+    let start = i32(place * stride) - i32(pad);
+    return vec2<u32>(u32(max(start, 0)), u32(min(start + i32(kernel), i32(size))));
+}
+
+fn lane_at(row: u32, column: u32, channel: u32) -> u32 {
+    let index = (row * params.iw + column) * params.c + channel;
+    return lane_bits(x_words[index / lanes_of(TYPE)], TYPE, index);
+}
+
+fn average(first: u32, rows: vec2<u32>, columns: vec2<u32>, channel: u32) -> u32 {
+    var sum = 0.0;
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            sum = fence(sum + widen(TYPE, lane_at(first + iy, ix, channel)));
+        }
+    }
+    let taps = (rows.y - rows.x) * (columns.y - columns.x);
+    return narrow(TYPE, strict_divide(sum, f32(taps)));
+}
+
+// A NaN is passed on, or with IGNORE (2) counts only where there is nothing else.
+fn largest_float(first: u32, rows: vec2<u32>, columns: vec2<u32>, channel: u32) -> u32 {
+    var best = bitcast<f32>(0xff800000u ^ params.zero);
+    var numbers = 0u;
+    var nans = 0u;
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            let v = widen(TYPE, lane_at(first + iy, ix, channel));
+            if (is_nan(v)) {
+                nans += 1u;
+            } else {
+                numbers += 1u;
+                if (sort_key(v) > sort_key(best)) { best = v; }
+            }
+        }
+    }
+    if (numbers == 0u || (MODE != 2u && nans > 0u)) { return narrow(TYPE, nan_value()); }
+    return narrow(TYPE, best);
+}
+
+fn largest_integer(first: u32, rows: vec2<u32>, columns: vec2<u32>, channel: u32) -> u32 {
+    var best = widen_int(TYPE, lane_at(first + rows.x, columns.x, channel));
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            best = max(best, widen_int(TYPE, lane_at(first + iy, ix, channel)));
+        }
+    }
+    return narrow_int(TYPE, best);
+}
+
+fn pooled(element: u32) -> u32 {
+    let channel = element % params.c;
+    let pixel = element / params.c;
+    let columns = clip(pixel % params.ow, params.sw, params.pad_left, params.kw, params.iw);
+    let out_row = pixel / params.ow;
+    let rows = clip(out_row % params.oh, params.sh, params.pad_top, params.kh, params.ih);
+    let first = (out_row / params.oh) * params.ih;
+    if (OP == 2u) { return average(first, rows, columns, channel); }
+    if (is_float(TYPE)) { return largest_float(first, rows, columns, channel); }
+    return largest_integer(first, rows, columns, channel);
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = linear_invocation(group, groups, WORKGROUP, lane);
+    let lanes = lanes_of(TYPE);
+    let begin = i * lanes;
+    if (begin >= params.count) { return; }
+    let end = min(begin + lanes, params.count);
+    // The lanes beyond the tensor stay as they are.
+    var result = 0u;
+    if (end - begin < lanes) { result = y_words[i] & (0xffffffffu << lane_shift(TYPE, end)); }
+    for (var element = begin; element < end; element++) {
+        result |= place(TYPE, pooled(element), element);
+    }
+    y_words[i] = result;
+}
