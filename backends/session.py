@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.dtypes import DType, coerce, pack, unpack
 from tosavk.core.errors import InvalidArgument
 from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
-from tosavk.lowering.graph import Graph
+from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
 
@@ -55,17 +56,32 @@ class Session:
     that made it.
     """
 
-    def __init__(self, accelerator: Accelerator, lowered: Lowered) -> None:
-        """Loads `lowered` on `accelerator`, which the session takes over.
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        lowered: Lowered,
+        *,
+        owns_accelerator: bool = False,
+    ) -> None:
+        """Loads `lowered` in a context of its own.
+
+        Args:
+            accelerator: where to.
+            lowered: the program.
+            owns_accelerator: the accelerator is closed with the session, also when
+                loading fails.
 
         Raises:
-            ModelError: the device refuses the program; the accelerator is closed.
+            ModelError: the device refuses the program.
         """
         self._accelerator = accelerator
+        self._closing = ExitStack()
+        if owns_accelerator:
+            self._closing.enter_context(accelerator)
         self.graph: Graph = lowered.graph
         self.plan: Plan = lowered.plan
         try:
-            self._context = accelerator.create_context()
+            self._context = self._closing.enter_context(accelerator.create_context())
             self._program = self._context.load_program(lowered)
             domain = _best_domain(accelerator)
             self._buffers = [
@@ -89,7 +105,7 @@ class Session:
                 ],
             )
         except BaseException:
-            accelerator.close()
+            self._closing.close()
             raise
         self.inputs = tuple(_spec(slot) for slot in self.plan.inputs)
         self.outputs = tuple(_spec(slot) for slot in self.plan.outputs)
@@ -149,13 +165,13 @@ class Session:
         result: dict[str, NDArray[np.generic]] = {}
         for slot, buffer in zip(self.plan.outputs, self._buffers[count:], strict=True):
             raw = np.empty(slot.nbytes, np.uint8)
-            buffer.read_into(0, memoryview(raw))
+            buffer.read_into(0, raw.data)
             result[slot.name] = unpack(slot.dtype, raw.data, slot.shape)
         return result
 
     def close(self) -> None:
-        """Gives the program, its buffers and the device back; may be called twice."""
-        self._accelerator.close()
+        """Gives everything back that the session made; may be called twice."""
+        self._closing.close()
 
     def __enter__(self) -> Self:
         return self
@@ -212,13 +228,13 @@ def load(
     try:
         lowered = lower_graph(
             graph,
-            limits=accelerator.plan_limits,
+            limits=accelerator.device.plan_limits,
             numerics=parse_numerics(numerics),
         )
     except BaseException:
         accelerator.close()
         raise
-    return Session(accelerator, lowered)
+    return Session(accelerator, lowered, owns_accelerator=True)
 
 
 def parse_numerics(value: str | Numerics) -> Numerics:
@@ -233,6 +249,12 @@ def parse_numerics(value: str | Numerics) -> Numerics:
         raise InvalidArgument(
             f"numerics {value!r} is unknown; choose strict or fast"
         ) from None
+
+
+def tensor_spec(tensor: Tensor) -> TensorSpec:
+    """The specification of a tensor whose shape is resolved."""
+    assert tensor.shape is not None
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape)
 
 
 def _spec(slot: Slot) -> TensorSpec:

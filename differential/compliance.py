@@ -141,10 +141,9 @@ def within_product(dtype: DType, reference: Array, factors: int) -> Interval:
 def within_relative(
     dtype: DType, reference: Array, bound: Array, scale: float, ulp: float
 ) -> Interval:
-    """The rule of RESIZE: a part of the largest input, or some units."""
-    counted = np.isfinite(reference) & (reference != 0)
-    unit = np.where(counted, unit_in_last_place(dtype, reference), 0.0)
-    error = np.maximum(bound * scale, unit * ulp)
+    """The rule of RESIZE: a part of the largest input, or some of its units."""
+    part = max(scale, ulp * 2.0 ** -FRACTION_BITS[dtype])
+    error = np.broadcast_to(bound * part, reference.shape)
     return Interval(reference, error, error)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tosavk.backends.reference.oracle import DOT_PRODUCTS, Expected
 from tosavk.backends.reference.values import (
+    FRACTION_BITS,
     SMALLEST_NORMAL,
     integer_range,
     round_float,
@@ -65,7 +66,7 @@ class Rule:
     Attributes:
         kind: its form.
         dtype: result type.
-        ulp: ULP: units allowed; RELATIVE: the alternative in units.
+        ulp: ULP: units allowed; RELATIVE: the alternative, in units of the largest input.
         ulp_lower: ULP: units allowed towards zero.
         absolute: ABSOLUTE: its parameters.
         terms: DOT_PRODUCT: KSB; PRODUCT: number of factors.
@@ -315,7 +316,7 @@ def _apply_dot_product(
     rule: Rule, reference: Array, bound: Array, actual: Array
 ) -> tuple[Array, Array, str]:
     found = compliance.dot_errors(rule.dtype, reference, bound, actual, rule.limit)
-    half = 2.0 ** (-1 - compliance.FRACTION_BITS[rule.dtype])
+    half = 2.0 ** (-1 - FRACTION_BITS[rule.dtype])
     limits = np.maximum(bound * half, SMALLEST_NORMAL[rule.dtype]) * rule.limit
     reason = ""
     if found.admitted.all():

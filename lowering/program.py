@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tosavk.core.descriptors import FORMAT_TOSA, Artifact
 from tosavk.core.errors import Unsupported
@@ -31,18 +31,23 @@ def load_graph(
     return verify(graph, shapes=shapes or {})
 
 
-def expose_intermediates(graph: Graph) -> Graph:
-    """The graph with every live, non-constant intermediate as a further output."""
+def intermediates(graph: Graph) -> tuple[str, ...]:
+    """The live, non-constant tensors that are neither inputs nor outputs."""
     block = graph.main
     seen = set(block.inputs) | set(block.outputs)
-    extra = [
+    return tuple(
         name
         for op in live_operators(block)
         if op.op not in CONSTANT_OPS
         for name in op.outputs
         if name not in seen
-    ]
-    exposed = dataclasses.replace(block, outputs=(*block.outputs, *extra))
+    )
+
+
+def expose(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with further tensors as outputs."""
+    block = graph.main
+    exposed = dataclasses.replace(block, outputs=(*block.outputs, *names))
     regions = tuple(
         dataclasses.replace(
             region, blocks=tuple(exposed if b is block else b for b in region.blocks)
