@@ -38,7 +38,7 @@ VULK = 0x56554C4B
 WHOLE_SIZE = 2**64 - 1
 
 
-def _load_types() -> Any:
+def _load_types() -> Cdata:
     spec = importlib.util.find_spec("vulkan")
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / "_vulkancache.py"
@@ -272,6 +272,7 @@ DEVICE_FUNCTIONS = (
     "vkDestroyPipelineCache",
     "vkDestroyPipelineLayout",
     "vkDestroyShaderModule",
+    "vkDeviceWaitIdle",
     "vkEndCommandBuffer",
     "vkFreeCommandBuffers",
     "vkFreeMemory",
@@ -302,7 +303,7 @@ class Loader:
         calls: `GLOBAL_FUNCTIONS`.
     """
 
-    def __init__(self, library: Any, wrap: Wrapper = unwrapped) -> None:
+    def __init__(self, library: Cdata, wrap: Wrapper = unwrapped) -> None:
         self._library = library
         self._get: Function = library.vkGetInstanceProcAddr
         self._wrap = wrap

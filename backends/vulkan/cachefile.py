@@ -36,7 +36,7 @@ _DRIVER_HEADER = struct.Struct("<IIII16s")
 _DRIVER_HEADER_VERSION = 1
 
 
-class CacheRejected(Exception):  # noqa: N818 (never leaves this module's callers)
+class CacheRejected(Exception):
     """A cache file cannot be used; the message says why."""
 
 
@@ -107,6 +107,8 @@ def unpack(identity: CacheIdentity, content: bytes) -> bytes:
     Raises:
         CacheRejected: damaged, or of another device, driver or version.
     """
+    if len(content) > MAX_BYTES:
+        raise CacheRejected(f"more than {MAX_BYTES} bytes")
     if len(content) < _HEADER.size + _DRIVER_HEADER.size:
         raise CacheRejected(f"only {len(content)} bytes")
     magic, version, vendor, device, driver, uuid, digest, length, checksum = (
@@ -175,10 +177,7 @@ def load(folder: Path, identity: CacheIdentity) -> bytes:
     try:
         _require_private(folder)
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise CacheRejected(f"more than {MAX_BYTES} bytes")
-        return unpack(identity, content)
+            return unpack(identity, file.read(MAX_BYTES + 1))
     except FileNotFoundError:
         return b""
     except (OSError, CacheRejected) as error:

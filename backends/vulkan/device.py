@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import Cdata, Loader
 from tosavk.backends.vulkan.blocks import memory_plan
-from tosavk.backends.vulkan.instance import Instance, ValidationMessage
+from tosavk.backends.vulkan.instance import Instance
 from tosavk.backends.vulkan.kit import VulkanKit
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import MemoryPlan
@@ -65,7 +65,6 @@ class VulkanDevice:
             DeviceUnavailable: no memory for the host.
         """
         self.record = record
-        self._instance = instance
         self._options = options
         folder = cachefile.cache_folder() if options.pipeline_cache else None
         with ExitStack() as undo:
@@ -127,10 +126,6 @@ class VulkanDevice:
             ModelError: the driver refused.
         """
         return VulkanKit(self._logical, self.memory, self._pipelines)
-
-    def validation_messages(self) -> list[ValidationMessage]:
-        """What the validation layer has said since the last call."""
-        return self._instance.validation_messages()
 
     def wait_idle(self) -> None:
         """Waits until the device has nothing to do; never raises.

@@ -58,6 +58,22 @@ class ValidationMessage:
     name: str
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+_MESSAGES: list[ValidationMessage] = []
+
+
+def validation_messages() -> list[ValidationMessage]:
+    """Takes what the validation layer has said, in any instance, since the last call.
+
+    The layer speaks on whatever thread it is called on, so there is one list for all.
+    """
+    messages = _MESSAGES[:]
+    del _MESSAGES[: len(messages)]
+    return messages
+
 
 def version_text(version: int) -> str:
     """A packed Vulkan version as "major.minor.patch"."""
@@ -92,7 +108,6 @@ class Instance:
             InstanceCreationFailed: any other failure, also a missing layer.
         """
         self.loader = loader
-        self._messages: list[ValidationMessage] = []
         self._undo = ExitStack()
         self._scratch = Scratch()  # holds the message callback
         _require_version(loader)
@@ -125,14 +140,8 @@ class Instance:
         error = error_of(code, "vkEnumeratePhysicalDevices")
         raise DeviceEnumerationFailed(str(error)) from error
 
-    def validation_messages(self) -> list[ValidationMessage]:
-        """Warnings and errors of the validation layer since the last call."""
-        messages = self._messages[:]
-        del self._messages[: len(messages)]
-        return messages
-
     def close(self) -> None:
-        """Destroys the instance; its devices are gone. Messages stay readable."""
+        """Destroys the instance; its devices are gone."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -176,19 +185,15 @@ class Instance:
                 f"{install_hint(sys.platform)}; VK_DRIVER_FILES and VK_ICD_FILENAMES, "
                 "if set, must name existing files"
             )
-        if code < 0:
-            error = error_of(code, "vkCreateInstance")
-            raise InstanceCreationFailed(str(error)) from error
+        _require(code, "vkCreateInstance")
         return out[0]
 
     def _messenger_info(self, chain: Cdata) -> Cdata:
-        messages = self._messages
-
         def receive(severity: int, kinds: int, data: Cdata, user: Cdata) -> int:
             del kinds, user
             name = text_of(data.pMessageIdName) if data.pMessageIdName else ""
             text = text_of(data.pMessage) if data.pMessage else ""
-            messages.append(ValidationMessage(severity, name, text))
+            _MESSAGES.append(ValidationMessage(severity, name, text))
             _log.error("validation: %s: %s", name, text)
             return 0
 
@@ -208,17 +213,22 @@ class Instance:
         info = self._messenger_info(None)
         out = ffi.new("VkDebugUtilsMessengerEXT *")
         code = self.calls.vkCreateDebugUtilsMessengerEXT(self.handle, info, NULL, out)
-        if code < 0:
-            error = error_of(code, "vkCreateDebugUtilsMessengerEXT")
-            raise InstanceCreationFailed(str(error)) from error
+        _require(code, "vkCreateDebugUtilsMessengerEXT")
         undo.callback(
             self.calls.vkDestroyDebugUtilsMessengerEXT, self.handle, out[0], NULL
         )
 
 
+def _require(code: int, call: str) -> None:
+    if code < 0:
+        error = error_of(code, call)
+        raise InstanceCreationFailed(str(error)) from error
+
+
 def _require_version(loader: Loader) -> None:
     version = ffi.new("uint32_t *")
-    loader.calls.vkEnumerateInstanceVersion(version)
+    code = loader.calls.vkEnumerateInstanceVersion(version)
+    _require(code, "vkEnumerateInstanceVersion")
     if version[0] < API_VERSION:
         raise RuntimeUnavailable(
             f"the Vulkan loader is version {version_text(version[0])}, 1.3 is needed: "
@@ -229,12 +239,14 @@ def _require_version(loader: Loader) -> None:
 def _extensions(calls: Calls, layer: str | None) -> frozenset[str]:
     name = NULL if layer is None else ffi.new("char[]", layer.encode())
     count = ffi.new("uint32_t *")
-    if calls.vkEnumerateInstanceExtensionProperties(name, count, NULL) < 0:
+    code = calls.vkEnumerateInstanceExtensionProperties(name, count, NULL)
+    if code == const.ERROR_LAYER_NOT_PRESENT:
         return frozenset()
+    _require(code, "vkEnumerateInstanceExtensionProperties")
     found = ffi.new("VkExtensionProperties[]", count[0] + 8)
     count[0] += 8
-    if calls.vkEnumerateInstanceExtensionProperties(name, count, found) < 0:
-        return frozenset()
+    code = calls.vkEnumerateInstanceExtensionProperties(name, count, found)
+    _require(code, "vkEnumerateInstanceExtensionProperties")
     return frozenset(text_of(found[i].extensionName) for i in range(count[0]))
 
 

@@ -194,8 +194,11 @@ class LogicalDevice:
         try:
             while not self._wait_queue(STEP_NS):
                 pass
-        except ModelError as error:
+        except DeviceLost as error:
             _log.debug("%s", error)
+        except ModelError:
+            # The wait failed, not the work: there is one other way to wait.
+            self.calls.vkDeviceWaitIdle(self.handle)
 
     def close(self) -> None:
         """Destroys the device; everything made from it is gone."""
@@ -214,10 +217,14 @@ class LogicalDevice:
         self._undo.close()
 
     def _settled(self) -> bool:
-        try:
-            return self._wait_queue(ABANDON_NS)
-        except ModelError:
-            return True  # lost for good: nothing runs any more
+        for _ in range(2):  # the wait itself may fail once, for want of memory
+            try:
+                return self._wait_queue(ABANDON_NS)
+            except DeviceLost:
+                return True  # nothing runs any more
+            except ModelError as error:
+                _log.debug("%s", error)
+        return False
 
     def _wait_queue(self, timeout_ns: int) -> bool:
         """Whether everything submitted so far ends in time."""

@@ -109,9 +109,9 @@ def plan_memory(
 
     Args:
         types: the device's table.
-        heaps: number of heaps; with one, DEVICE memory is mapped if `map_unified`.
+        heaps: number of heaps; with one, mappable DEVICE memory is preferred.
         mask: bit i is set if buffers may lie in type i.
-        map_unified: see `VulkanOptions.map_unified_device_memory`.
+        map_unified: whether DEVICE memory may be mapped; without it, it is staged.
     """
     usable = [
         (index, kind)
@@ -119,13 +119,15 @@ def plan_memory(
         if mask >> index & 1 and not kind.flags & EXCLUDED
     ]
 
-    def choose(required: int, score: Callable[[int], int]) -> Placement | None:
+    def choose(
+        required: int, score: Callable[[int], int], *, may_map: bool = True
+    ) -> Placement | None:
         """The highest score, the last of equal ones."""
         fits = [(i, kind) for i, kind in usable if kind.flags & required == required]
         if not fits:
             return None
         index, kind = max(fits, key=lambda item: (score(item[1].flags), item[0]))
-        mapped = kind.flags & MAPPABLE == MAPPABLE
+        mapped = may_map and kind.flags & MAPPABLE == MAPPABLE
         return Placement(index, kind.heap, kind.flags, mapped)
 
     def cached(flags: int) -> int:
@@ -143,8 +145,9 @@ def plan_memory(
     host = choose(MAPPABLE, near_host)
     if host is None:
         return None
+    device_score = unified if map_unified and heaps == 1 else hidden
     return MemoryPlan(
         host=host,
-        device=choose(DEVICE_LOCAL, unified if map_unified and heaps == 1 else hidden),
+        device=choose(DEVICE_LOCAL, device_score, may_map=map_unified),
         shared=choose(DEVICE_LOCAL | MAPPABLE, cached),
     )

@@ -18,8 +18,9 @@ class VulkanOptions:
     """Options of `open_device`.
 
     Attributes:
-        map_unified_device_memory: on a device with one memory heap, map DEVICE memory
-            and copy directly; False keeps the staged copies of other devices.
+        map_unified_device_memory: map DEVICE memory and copy directly where host and
+            device share one memory heap; False stages all copies to DEVICE memory, as
+            on a discrete card.
         validation: load the Khronos validation layer with synchronization validation;
             by default what TOSAVK_VALIDATION says.
         numerics: promise about float results that artifacts are lowered for.

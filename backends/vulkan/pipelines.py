@@ -242,9 +242,7 @@ class Pipelines:
             pushConstantRangeCount=len(ranges),
             pPushConstantRanges=scratch.array("VkPushConstantRange", ranges),
         )
-        made = self._device.create(
-            "vkCreatePipelineLayout", "VkPipelineLayout", info
-        )
+        made = self._device.create("vkCreatePipelineLayout", "VkPipelineLayout", info)
         self._own("vkDestroyPipelineLayout", made)
         return Layout(bindings, parameter_bytes, sets, made)
 

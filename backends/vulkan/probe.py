@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -171,9 +172,7 @@ class DeviceRecord:
         """The UUID in the usual 8-4-4-4-12 form."""
         digits = self.uuid.hex()
         cuts = (0, 8, 12, 16, 20, 32)
-        return "-".join(
-            digits[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-        )
+        return "-".join(digits[a:b] for a, b in itertools.pairwise(cuts))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -391,7 +390,7 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
 
 def _linked(chain: Sequence[Cdata]) -> Cdata:
     """Links structs through pNext and gives the first, or None."""
-    for struct, following in zip(chain[:-1], chain[1:], strict=True):
+    for struct, following in itertools.pairwise(chain):
         struct.pNext = following
     return chain[0] if chain else None
 
@@ -411,9 +410,7 @@ def _device_type(number: int) -> DeviceType:
         return DeviceType.OTHER
 
 
-def _features(
-    calls: Calls, handle: Cdata, version: int, *, preserve: bool
-) -> Features:
+def _features(calls: Calls, handle: Cdata, version: int, *, preserve: bool) -> Features:
     if version < API_VERSION:
         return Features(signed_zero_inf_nan_preserve=preserve)
     scratch = Scratch()

@@ -65,9 +65,7 @@ class Step:
         compute = const.PIPELINE_BIND_POINT_COMPUTE
         layout = self.layout.pipeline
         calls.vkCmdBindPipeline(commands, compute, self.pipeline)
-        calls.vkCmdBindDescriptorSets(
-            commands, compute, layout, 0, 1, bound, 0, NULL
-        )
+        calls.vkCmdBindDescriptorSets(commands, compute, layout, 0, 1, bound, 0, NULL)
         if self.layout.parameter_bytes:
             calls.vkCmdPushConstants(
                 commands,
@@ -166,9 +164,7 @@ class VulkanProgram:
         """Device bytes that the program retains for its arena."""
         return self._arena_bytes
 
-    def ranges(
-        self, operands: Operands, bound: Sequence[Range] = ()
-    ) -> list[Range]:
+    def ranges(self, operands: Operands, bound: Sequence[Range] = ()) -> list[Range]:
         """What the descriptors of a dispatch cover.
 
         Args:
@@ -307,7 +303,9 @@ def _job(dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits) -
         _check_operand(f"operand {name} of {where}", operand, sizes, limits)
     width = group_width(kernel, limits)
     groups = group_counts(kernel, width, dispatch, limits)
-    return _Job(dispatch, kernel, PipelineKey(kernel.name, dispatch.spec, width), groups)
+    return _Job(
+        dispatch, kernel, PipelineKey(kernel.name, dispatch.spec, width), groups
+    )
 
 
 def _check_operand(

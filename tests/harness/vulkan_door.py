@@ -1,0 +1,159 @@
+"""A wrapper round the Vulkan function table: counts objects, and fails chosen calls.
+
+It also holds what the Vulkan tests share: two kernels of their own and a way to open a
+device with them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tosavk.backends.vulkan import _ffi
+from tosavk.backends.vulkan.device import VulkanDevice, open_with
+from tosavk.backends.vulkan.options import VulkanOptions
+from tosavk.backends.vulkan.spirv import ShaderLibrary
+from tosavk.shaders.catalogue import Kernel, Work
+
+DATA = Path(__file__).resolve().parents[1] / "backends" / "data"
+
+# Who destroys what; command buffers and descriptor sets go with their pools.
+_DESTROYERS = {
+    "vkFreeMemory": "vkAllocateMemory",
+    "vkUnmapMemory": "vkMapMemory",
+    "vkDestroyPipeline": "vkCreateComputePipelines",
+}
+
+
+class Door:
+    """Sees every Vulkan call.
+
+    Attributes:
+        calls: how often each function was called.
+        live: objects by (creating function, handle).
+        wrong: destructions of objects that were not live.
+        fail: number of the checked call (one that returns a VkResult) to answer with
+            `code` in the driver's place, counted from 1; 0 for none.
+        code: the answer.
+        only: the function whose calls are counted for `fail`; None for all.
+        failed: name of the function that was made to fail.
+        checked: checked calls since `arm`.
+    """
+
+    def __init__(self) -> None:
+        """A door that lets everything pass."""
+        self.calls: Counter[str] = Counter()
+        self.live: set[tuple[str, int]] = set()
+        self.wrong: list[str] = []
+        self.fail = 0
+        self.code = -1
+        self.only: str | None = None
+        self.failed = ""
+        self.checked = 0
+
+    def __call__(self, name: str, function: _ffi.Function) -> _ffi.Function:
+        """Wraps one function."""
+        result = _ffi.ffi.typeof(f"PFN_{name}").result
+        checked = result.cname == "enum VkResult"
+
+        def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
+            self.calls[name] += 1
+            if checked and self._refuses(name):
+                return self.code
+            if name == "vkFreeMemory":  # freeing memory unmaps it
+                self.live.discard(("vkMapMemory", _number(args[1])))
+            self._destroyed(name, args)
+            answer = function(*args)
+            if not checked or answer >= 0:
+                self._created(name, args)
+            return answer
+
+        return call
+
+    def arm(self, fail: int, *, code: int = -1, only: str | None = None) -> None:
+        """Makes the `fail`-th checked call from now on fail."""
+        self.fail, self.code, self.only, self.failed = fail, code, only, ""
+        self.checked = 0
+
+    def _refuses(self, name: str) -> bool:
+        if self.only not in (None, name):
+            return False
+        self.checked += 1
+        if self.checked == self.fail:
+            self.failed = name
+            return True
+        return False
+
+    def _created(self, name: str, args: tuple[Any, ...]) -> None:
+        if name == "vkCreateComputePipelines":
+            handles = [args[5][i] for i in range(args[2])]
+        elif name == "vkMapMemory":
+            handles = [args[1]]
+        elif name.startswith("vkCreate") or name == "vkAllocateMemory":
+            handles = [args[-1][0]]
+        else:
+            return
+        self.live.update((name, _number(handle)) for handle in handles)
+
+    def _destroyed(self, name: str, args: tuple[Any, ...]) -> None:
+        if name.startswith("vkDestroy"):
+            maker = _DESTROYERS.get(name, name.replace("Destroy", "Create"))
+        elif name in _DESTROYERS:
+            maker = _DESTROYERS[name]
+        else:
+            return
+        alone = name in ("vkDestroyInstance", "vkDestroyDevice")
+        found = (maker, _number(args[0] if alone else args[1]))
+        if found in self.live:
+            self.live.remove(found)
+        else:
+            self.wrong.append(f"{name} of something that was not live")
+
+
+def _number(handle: _ffi.Cdata) -> int:
+    return _ffi.address_of(handle)
+
+
+KERNELS = {
+    "mix": Kernel(
+        name="mix",
+        bindings=("a", "b", "y"),
+        spec=("FACTOR",),
+        params=("count", "bias"),
+    ),
+    "tile": Kernel(
+        name="tile",
+        bindings=("x", "y"),
+        spec=(),
+        params=("columns", "tiles"),
+        work=Work.TILED,
+    ),
+}
+
+
+def library_of_tests() -> ShaderLibrary:
+    """The kernels of the tests."""
+    return ShaderLibrary(KERNELS, lambda name: (DATA / f"{name}.spv").read_bytes())
+
+
+def open_device(
+    spec: str,
+    *,
+    wrap: Callable[[str, _ffi.Function], _ffi.Function] = _ffi.unwrapped,
+    options: VulkanOptions | None = None,
+    library: ShaderLibrary | None = None,
+) -> VulkanDevice:
+    """Opens the device of a lane with the kernels of the tests.
+
+    Args:
+        spec: such as "vulkan:llvmpipe".
+        wrap: put round every Vulkan function.
+        options: by default those of the backend, without pipeline cache.
+        library: other kernels.
+    """
+    return open_with(
+        _ffi.open_loader(wrap=wrap),
+        spec.partition(":")[2] or None,
+        options or VulkanOptions(pipeline_cache=False),
+        library=library or library_of_tests(),
+    )
