@@ -149,7 +149,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="conv2d",
         bindings=("x", "w", "bias", "y"),
-        spec=("OP", "SKIP"),
+        spec=("OP", "FOURS", "SKIP"),
         params=("count", "columns", "tiles", *_CONVOLUTION),
         wgsl=("linear",),
     ),
@@ -163,8 +163,8 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="matmul",
         bindings=("a", "b", "y"),
-        spec=(),
-        params=("count", "columns", "tiles", "h", "c", "w", "fours"),
+        spec=("FOURS",),
+        params=("count", "columns", "tiles", "h", "c", "w", "row"),
         wgsl=("linear",),
     ),
     Kernel(

@@ -99,7 +99,11 @@ def _convolve(
     count = y.shape[0] * tiles * columns
     build.emit(
         "conv2d",
-        spec={"OP": op.op, "SKIP": int(leaves_image and not _finite(op, build))},
+        spec={
+            "OP": op.op,
+            "FOURS": int(ic % 4 == 0),
+            "SKIP": int(leaves_image and not _finite(op, build)),
+        },
         params={
             "count": count,
             "columns": columns,

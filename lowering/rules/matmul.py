@@ -36,7 +36,7 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
     count = n * tiles * columns
     build.emit(
         "matmul",
-        spec={},
+        spec={"FOURS": int(c % _VECTOR == 0)},
         params={
             "count": count,
             "columns": columns,
@@ -44,7 +44,7 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
             "h": h,
             "c": c,
             "w": w,
-            "fours": row // _VECTOR,
+            "row": row // _VECTOR,
         },
         operands=(a, b, y),
         columns=count,

@@ -2,7 +2,7 @@
 //
 // An invocation makes TILE pixels of 8 output channels; neighbouring invocations take
 // neighbouring channels, so they read consecutive weights. w is [kh][kw][ic][8 * columns], bias is
-// [8 * columns], both filled up with zeros. The sum of every output element runs over
+// [8 * columns], both filled up with zeros; FOURS says that ic is a multiple of four. The sum of every output element runs over
 // (ky, kx, ic) from +0; a tap outside x is left out: either its x is made 0, which is the same
 // while the weights are finite (the sum is never -0), or, with SKIP, the old sum is kept.
 #version 450
@@ -11,7 +11,8 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint OP = 3u;
-layout(constant_id = 2) const uint SKIP = 0u;
+layout(constant_id = 2) const uint FOURS = 1u;
+layout(constant_id = 3) const uint SKIP = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -111,10 +112,9 @@ void main() {
     pixels[0] = pixel_at(first, period);
     for (uint p = 1u; p < TILE; p++) pixels[p] = pixel_after(pixels[p - 1u], period);
 
-    bool fours = run_time(ic & 3u) == 0u;
     uint height = run_time(kh);
     uint width = run_time(kw);
-    uint depth = run_time(fours ? ic >> 2 : ic);
+    uint depth = run_time(FOURS != 0u ? ic >> 2 : ic);
     uint next = 2u * columns;
     uint weight = 2u * column;
     precise vec4 low[TILE];
@@ -139,7 +139,7 @@ void main() {
                 weight += ic * next;
                 continue;
             }
-            if (fours) {
+            if (FOURS != 0u) {
                 for (uint c = 0u; c < depth; c++) {
                     vec4 v[TILE];
                     for (uint p = 0u; p < TILE; p++) {

@@ -1,13 +1,14 @@
 // MATMUL of FP32: y[n, h, w] = sum over c of a[n, h, c] * b[n, c, w] (docs/kernel-interface.md).
 //
 // An invocation makes TILE rows of 8 columns; neighbouring invocations take neighbouring columns,
-// so they read consecutive b. Rows of b are `fours` vec4 long: its columns are a multiple of four.
-// The sum of every output element runs over c from +0.
+// so they read consecutive b. Rows of b are `row` vec4 long; FOURS says that c, the length of the
+// rows of a, is a multiple of four. The sum of every output element runs over c from +0.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint FOURS = 1u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -16,7 +17,7 @@ layout(push_constant) uniform Params {
     uint h;
     uint c;
     uint w;
-    uint fours;
+    uint row;
 };
 
 layout(set = 0, binding = 0) readonly buffer A { float a[]; };
@@ -37,28 +38,27 @@ void main() {
     uint n = tile / tiles;
     uint first = (tile - n * tiles) * TILE;
 
-    bool four_rows = run_time(c & 3u) == 0u;
-    uint depth = run_time(four_rows ? c >> 2 : c);
+    uint depth = run_time(FOURS != 0u ? c >> 2 : c);
     // Rows and columns beyond the last repeat it and are not stored.
     uint from[TILE];
     for (uint r = 0u; r < TILE; r++) from[r] = (n * h + min(first + r, h - 1u)) * depth;
-    uint low_at = n * c * fours + 2u * column;
-    uint high_at = 2u * column + 1u < fours ? low_at + 1u : low_at;
+    uint low_at = n * c * row + 2u * column;
+    uint high_at = 2u * column + 1u < row ? low_at + 1u : low_at;
     precise vec4 low[TILE];
     precise vec4 high[TILE];
     for (uint r = 0u; r < TILE; r++) {
         low[r] = vec4(0.0);
         high[r] = vec4(0.0);
     }
-    if (four_rows) {
+    if (FOURS != 0u) {
         for (uint k = 0u; k < depth; k++) {
             vec4 v[TILE];
             for (uint r = 0u; r < TILE; r++) v[r] = a_fours[from[r] + k];
             for (uint j = 0u; j < 4u; j++) {
                 vec4 u = b[low_at];
                 vec4 t = b[high_at];
-                low_at += fours;
-                high_at += fours;
+                low_at += row;
+                high_at += row;
                 for (uint r = 0u; r < TILE; r++) {
                     low[r] += v[r][j] * u;
                     high[r] += v[r][j] * t;
@@ -69,8 +69,8 @@ void main() {
         for (uint k = 0u; k < depth; k++) {
             vec4 u = b[low_at];
             vec4 t = b[high_at];
-            low_at += fours;
-            high_at += fours;
+            low_at += row;
+            high_at += row;
             for (uint r = 0u; r < TILE; r++) {
                 float v = a[from[r] + k];
                 low[r] += v * u;

@@ -50,29 +50,28 @@ float larger(float best, float v) {
     return order(best) >= order(v) ? best : v;
 }
 
+// The part of a window that lies in x, along one axis: [first, last).
+uvec2 inside(uint position, uint stride, uint pad, uint kernel, uint size) {
+    int start = int(position * stride) - int(pad);
+    return uvec2(max(start, 0), min(start + int(kernel), int(run_time(size))));
+}
+
 uint pooled(uint element) {
     uint pixel = element / c;
     uint channel = element - pixel * c;
     uint row = pixel / ow;
     uint image = row / oh;
-    uint top = (row - image * oh) * sh - pad_top;
-    uint left = (pixel - row * ow) * sw - pad_left;
-    uint height = run_time(kh);
-    uint width = run_time(kw);
+    uvec2 rows = inside(row - image * oh, sh, pad_top, kh, ih);
+    uvec2 columns = inside(pixel - row * ow, sw, pad_left, kw, iw);
 
     precise float sum = 0.0;
-    uint taps = 0u;
     float best = uintBitsToFloat(MODE == IGNORE_NAN ? NAN_BITS : SIGN_BIT | INF_BITS);
     int most = -2147483647 - 1;
-    for (uint ky = 0u; ky < height; ky++) {
-        uint iy = top + ky;
-        if (iy >= ih) continue;
-        for (uint kx = 0u; kx < width; kx++) {
-            uint ix = left + kx;
-            if (ix >= iw) continue;
-            uint at = ((image * ih + iy) * iw + ix) * c + channel;
+    for (uint iy = rows.x; iy < rows.y; iy++) {
+        uint at = ((image * ih + iy) * iw + columns.x) * c + channel;
+        for (uint ix = columns.x; ix < columns.y; ix++) {
             uint lane = lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at);
-            taps += 1u;
+            at += c;
             if (OP == AVG_POOL2D) {
                 sum += widen(TYPE, lane);
             } else if (is_float(TYPE)) {
@@ -82,7 +81,10 @@ uint pooled(uint element) {
             }
         }
     }
-    if (OP == AVG_POOL2D) return narrow(TYPE, strict_divide(sum, float(taps)));
+    if (OP == AVG_POOL2D) {
+        uint taps = (rows.y - rows.x) * (columns.y - columns.x);
+        return narrow(TYPE, strict_divide(sum, float(taps)));
+    }
     return is_float(TYPE) ? narrow(TYPE, best) : narrow_int(TYPE, most);
 }
 
@@ -91,11 +93,15 @@ void main() {
     uint lanes = lanes_of(TYPE);
     uint begin = i * lanes;
     if (begin >= count) return;
+    if (lanes == 1u) {
+        y_words[i] = pooled(i);
+        return;
+    }
     uint end = min(begin + lanes, count);
+    // The lanes beyond the tensor stay as they are.
     uint word = 0u;
-    if (end < begin + lanes) word = y_words[i];
+    if (end < begin + lanes) word = y_words[i] & (0xFFFFFFFFu << ((end - begin) * lane_width(TYPE)));
     for (uint element = begin; element < end; element++) {
-        word &= ~place(TYPE, lane_mask(TYPE), element);
         word |= place(TYPE, pooled(element), element);
     }
     y_words[i] = word;

@@ -5,6 +5,7 @@
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
+override FOURS: u32;
 override SKIP: u32;
 
 struct Params {

@@ -1,11 +1,12 @@
 // MATMUL of FP32 (docs/kernel-interface.md): one invocation owns 8 rows by 8 columns.
 //
-// Rows of b are `fours` vectors. The sum over the inner dimension goes up from +0, each product
+// Rows of b are `row` vectors. The sum over the inner dimension goes up from +0, each product
 // and each sum fenced on its own.
 
 override WORKGROUP: u32 = 64;
+override FOURS: u32;
 
-struct Params { count: u32, columns: u32, tiles: u32, h: u32, c: u32, w: u32, fours: u32, zero: u32 }
+struct Params { count: u32, columns: u32, tiles: u32, h: u32, c: u32, w: u32, row: u32, zero: u32 }
 
 @group(0) @binding(0) var<storage, read_write> a: array<f32>;
 @group(0) @binding(1) var<storage, read_write> b: array<vec4<f32>>;
@@ -76,13 +77,13 @@ fn main(
     var h6 = vec4<f32>();
     var h7 = vec4<f32>();
     let depth = run_time(params.c, groups);
-    var at = n * params.c * params.fours + 2u * block;
+    var at = n * params.c * params.row + 2u * block;
     // A block at the right edge may have one vector only.
-    let second = select(0u, 1u, 2u * block + 1u < params.fours);
+    let second = select(0u, 1u, 2u * block + 1u < params.row);
     for (var k = 0u; k < depth; k++) {
         let left = b[at];
         let right = b[at + second];
-        at += params.fours;
+        at += params.row;
         let v0 = a[r0 + k];
         l0 = step4(l0, v0, left);
         h0 = step4(h0, v0, right);
