@@ -257,7 +257,7 @@ class Builder(OperatorMethods):
         if outputs is None:
             outputs = self._infer(op, operands, names, dtype, values)
         if names is None:
-            names = [self._fresh(op.name.lower()) for _ in outputs]
+            names = self._fresh_names(op.name.lower(), len(outputs))
         results = tuple(
             self._declare(Tensor(name, kind, tuple(shape)))
             for name, (kind, shape) in zip(names, outputs, strict=True)
@@ -344,10 +344,16 @@ class Builder(OperatorMethods):
         return tensor
 
     def _fresh(self, stem: str) -> str:
+        return self._fresh_names(stem, 1)[0]
+
+    def _fresh_names(self, stem: str, count: int) -> list[str]:
+        names: list[str] = []
         number = len(self._tensors)
-        while f"{stem}_{number}" in self._tensors:
+        while len(names) < count:
+            if f"{stem}_{number}" not in self._tensors:
+                names.append(f"{stem}_{number}")
             number += 1
-        return f"{stem}_{number}"
+        return names
 
 
 def _typed(value: ArrayLike, dtype: DType | None) -> tuple[NDArray[np.generic], DType]:
