@@ -30,7 +30,7 @@ class Call:
     operands: tuple[Array, ...]
     types: tuple[DType, ...]
     results: tuple[Tensor, ...]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list[str])
 
     def __getitem__(self, index: int) -> Array:
         return self.operands[index]

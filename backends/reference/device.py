@@ -197,7 +197,7 @@ class ReferenceProgram:
 
     graph: Graph
     slots: tuple[Slot, ...]
-    variables: dict[str, Array] = field(default_factory=dict)
+    variables: dict[str, Array] = field(default_factory=dict[str, Array])
 
     @property
     def dispatch_count(self) -> int:

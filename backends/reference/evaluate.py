@@ -53,8 +53,8 @@ class Evaluator:
 
     graph: Graph | None
     precision: Precision
-    variables: MutableMapping[str, Array] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
+    variables: MutableMapping[str, Array] = field(default_factory=dict[str, Array])
+    notes: list[Note] = field(default_factory=list[Note])
 
     def block(self, block: Block, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Evaluates a block.

@@ -127,13 +127,16 @@ def _terms(call: Call) -> int:
         accumulator = DType.FP32 if reduced else call.out_type
     spare = FRACTION_BITS[accumulator] - FRACTION_BITS[call.out_type]
     bias = op in _WITH_BIAS and bool(np.any(call[2] != 0))
-    return math.ceil(_products(call) / 2.0 ** (spare / 2)) + int(bias)
+    parts = _products(call) / math.exp2(spare / 2)
+    return math.ceil(parts) + int(bias)
 
 
 def _products(call: Call) -> int:
     """KS of the dot product rule, n of the product rule; 0 where neither applies."""
     op = call.operator.op
-    shape: tuple[int, ...] = call[0].shape if call.operands else ()
+    if not call.operands:
+        return 0
+    shape: tuple[int, ...] = call[0].shape
     if op is Op.MATMUL:
         return shape[2]
     if op is Op.AVG_POOL2D:

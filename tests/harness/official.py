@@ -153,7 +153,7 @@ class OfficialTest:
 
     def results(self) -> list[Result]:
         """The expected results."""
-        found = []
+        found: list[Result] = []
         expect = self.folder / "expect"
         names, files = self.description["ofm_name"], self.description["ofm_file"]
         for name, file in zip(names, files, strict=True):
@@ -172,7 +172,7 @@ class OfficialTest:
 @functools.cache
 def positive_tests(*operators: str) -> tuple[OfficialTest, ...]:
     """The official tests that must succeed, of all operators or of those named."""
-    tests = []
+    tests: list[OfficialTest] = []
     for folder in shared.conformance_tests(*operators):
         description = json.loads((folder / "desc.json").read_text())
         if not description["expected_failure"]:

@@ -12,7 +12,13 @@ import pytest
 from harness import official
 from harness.official import Result
 from tosavk.backends.reference import evaluate, expect
-from tosavk.backends.reference.values import Array, round_float
+from tosavk.backends.reference.values import (
+    FRACTION_BITS,
+    LARGEST,
+    SMALLEST_NORMAL,
+    Array,
+    round_float,
+)
 from tosavk.core.dtypes import DType, coerce
 from tosavk.differential import compliance, rules
 from tosavk.differential.compliance import Absolute
@@ -103,8 +109,8 @@ def spoiled(
         ("0", 0.0),
         ("-0", -0.0),
         ("1", 1.0),
-        ("largest", compliance.LARGEST[rule.dtype]),
-        ("smallest", compliance.SMALLEST_NORMAL[rule.dtype]),
+        ("largest", LARGEST[rule.dtype]),
+        ("smallest", SMALLEST_NORMAL[rule.dtype]),
     ):
         one = good.copy()
         one.reshape(-1)[rng.integers(one.size)] = value
@@ -119,7 +125,7 @@ def spoiled(
         yield f"{step} ULP", one
     if bound is None:
         return
-    half = 2.0 ** (-1 - compliance.FRACTION_BITS[rule.dtype])
+    half = 2.0 ** (-1 - FRACTION_BITS[rule.dtype])
     for scale in (0.3, 0.9, 1.1, 3.0):
         noise = rng.standard_normal(good.shape) * scale
         noise *= np.sqrt(rule.variance or 1.0) * np.where(
@@ -130,9 +136,8 @@ def spoiled(
         most = scale * max(rule.limit, 1.0) * np.abs(bound)
         one = good.copy()
         place = rng.integers(one.size)
-        one.reshape(-1)[place] = round_float(rule.dtype, reference + most * half)[
-            ...
-        ].reshape(-1)[place]
+        moved = round_float(rule.dtype, reference + most * half)
+        one.reshape(-1)[place] = moved.reshape(-1)[place]
         yield f"limit {scale}", one
         yield f"stated {scale}", round_float(rule.dtype, reference + scale * bound)
 

@@ -94,9 +94,11 @@ def _extreme(function: Callable[..., Array]) -> Handler:
 
 def _multiply(call: Call) -> list[Array]:
     product = call[0] * call[1]
+    shift = call.scalar(2)
+    last = 63 if call.dtype is DType.INT32 else 0
+    call.unpredictable_if(not 0 <= shift <= last, f"the shift is not in 0..{last}")
     if call.dtype is DType.INT32:
-        shift = call.scalar(2)
-        if shift > 0:
+        if 0 < shift <= last:
             product = (product + (1 << (shift - 1))) >> shift
         call.check_range(product, DType.INT32)
     return [product]
