@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from wgpu.backends.wgpu_native import ffi, lib
+from wgpu.backends.wgpu_native import ffi as ffi
+from wgpu.backends.wgpu_native import lib as lib
 
-from tosavk.backends.wgpu.probe import AdapterFacts, Kind, Limits
 from tosavk.core.errors import (
     DeviceLost,
     External,
@@ -54,23 +54,8 @@ MAP_WRITE = 2
 STAGE_COMPUTE = 4
 FEATURE_MAPPABLE_PRIMARY = 0x0003000E
 
-_VULKAN = (1 << 0, lib.WGPUBackendType_Vulkan)
-_METAL = (1 << 2, lib.WGPUBackendType_Metal)
 _ERROR_OUT_OF_MEMORY = 3
 _LIMIT_WORDS = ("greater than the maximum", "exceeds", "limit", "must be less or equal")
-_BACKENDS = {
-    lib.WGPUBackendType_Vulkan: "Vulkan",
-    lib.WGPUBackendType_Metal: "Metal",
-    lib.WGPUBackendType_D3D12: "D3D12",
-    lib.WGPUBackendType_OpenGL: "OpenGL",
-    lib.WGPUBackendType_OpenGLES: "OpenGL ES",
-}
-_KINDS = {
-    lib.WGPUAdapterType_DiscreteGPU: Kind.DISCRETE,
-    lib.WGPUAdapterType_IntegratedGPU: Kind.INTEGRATED,
-    lib.WGPUAdapterType_CPU: Kind.CPU,
-}
-
 _numbers = itertools.count(1)
 _devices: dict[int, Gpu] = {}
 _waiting: dict[int, Callable[[bool], None]] = {}
@@ -136,88 +121,6 @@ def _callback_info(kind: str, callback: str, number: int, mode: int | None) -> C
     if mode is not None:
         info.mode = mode
     return info
-
-
-# Adapters ---------------------------------------------------------------------------
-
-
-class Adapters:
-    """The adapters of this machine; a context manager that gives them back."""
-
-    def __init__(self) -> None:
-        """Creates an instance and lists its adapters.
-
-        The instance is tosavk's own: the process-wide one of `wgpu-py` keeps its
-        drivers and options for ever.
-        """
-        backends, self._type = _METAL if sys.platform == "darwin" else _VULKAN
-        extras = ffi.new("WGPUInstanceExtras *")
-        extras.chain.sType = lib.WGPUSType_InstanceExtras
-        extras.backends = backends
-        descriptor = ffi.new("WGPUInstanceDescriptor *")
-        descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
-        self._instance = lib.wgpuCreateInstance(descriptor)
-        options = ffi.new("WGPUInstanceEnumerateAdapterOptions *")
-        options.backends = backends
-        count = lib.wgpuInstanceEnumerateAdapters(self._instance, options, NULL)
-        found = ffi.new("WGPUAdapter[]", count)
-        count = lib.wgpuInstanceEnumerateAdapters(self._instance, options, found)
-        self._all = list(found)[:count]
-        self.handles = [a for a in self._all if self._kind(a) == self._type]
-
-    @staticmethod
-    def _kind(adapter: Cdata) -> int:
-        info = ffi.new("WGPUAdapterInfo *")
-        lib.wgpuAdapterGetInfo(adapter, info)
-        kind = int(info.backendType)
-        lib.wgpuAdapterInfoFreeMembers(info[0])
-        return kind
-
-    def __enter__(self) -> Adapters:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        """Releases the adapters and the instance; open devices are not touched."""
-        for adapter in self._all:
-            lib.wgpuAdapterRelease(adapter)
-        lib.wgpuInstanceRelease(self._instance)
-        self._all = self.handles = []
-
-    def facts(self) -> tuple[AdapterFacts, ...]:
-        """What each adapter of `handles` tells of itself, in the same order."""
-        return tuple(_facts(adapter) for adapter in self.handles)
-
-
-def _facts(adapter: Cdata) -> AdapterFacts:
-    info = ffi.new("WGPUAdapterInfo *")
-    lib.wgpuAdapterGetInfo(adapter, info)
-    limits = ffi.new("WGPULimits *")
-    lib.wgpuAdapterGetLimits(adapter, limits)
-    mappable = lib.wgpuAdapterHasFeature(adapter, FEATURE_MAPPABLE_PRIMARY) & 0xFF
-    driver = " ".join(filter(None, (text(info.vendor), text(info.description))))
-    facts = AdapterFacts(
-        name=text(info.device),
-        driver=driver,
-        api=_BACKENDS.get(info.backendType, f"backend {info.backendType}"),
-        kind=_KINDS.get(info.adapterType, Kind.OTHER),
-        vendor_id=info.vendorID,
-        device_id=info.deviceID,
-        limits=Limits(
-            buffer_bytes=limits.maxBufferSize,
-            storage_binding_bytes=limits.maxStorageBufferBindingSize,
-            storage_buffers=limits.maxStorageBuffersPerShaderStage,
-            workgroup_invocations=limits.maxComputeInvocationsPerWorkgroup,
-            workgroup_width=limits.maxComputeWorkgroupSizeX,
-            workgroup_bytes=limits.maxComputeWorkgroupStorageSize,
-            workgroups=limits.maxComputeWorkgroupsPerDimension,
-            storage_alignment=limits.minStorageBufferOffsetAlignment,
-            uniform_alignment=limits.minUniformBufferOffsetAlignment,
-        ),
-        mappable_primary=bool(mappable),
-    )
-    lib.wgpuAdapterInfoFreeMembers(info[0])
-    return facts
 
 
 # Devices ----------------------------------------------------------------------------
@@ -359,18 +262,24 @@ class Gpu:
 
     # Objects: each function returns a handle that `release_*` gives back.
 
+    def _made(
+        self, handle: Cdata, release: Callable[[Cdata], object], doing: str
+    ) -> Cdata:
+        """The handle, if nothing was reported; otherwise it is given back."""
+        try:
+            self.check(doing)
+        except ModelError:
+            release(handle)
+            raise
+        return handle
+
     def create_buffer(self, nbytes: int, usage: int) -> Cdata:
         """Creates a zeroed buffer of `nbytes`, a multiple of 4."""
         descriptor = ffi.new("WGPUBufferDescriptor *")
         descriptor.usage = usage
         descriptor.size = nbytes
         handle = lib.wgpuDeviceCreateBuffer(self.device, descriptor)
-        try:
-            self.check(f"a buffer of {nbytes} bytes")
-        except ModelError:
-            lib.wgpuBufferRelease(handle)
-            raise
-        return handle
+        return self._made(handle, lib.wgpuBufferRelease, f"a buffer of {nbytes} bytes")
 
     @staticmethod
     def destroy_buffer(handle: Cdata) -> None:
@@ -399,13 +308,14 @@ class Gpu:
         descriptor.entryCount = storage_buffers + 1
         descriptor.entries = entries
         group = lib.wgpuDeviceCreateBindGroupLayout(self.device, descriptor)
-        self.check(f"a layout of {storage_buffers} storage buffers")
+        doing = f"a layout of {storage_buffers} storage buffers"
+        self._made(group, lib.wgpuBindGroupLayoutRelease, doing)
         groups = ffi.new("WGPUBindGroupLayout[]", [group])
         layout = ffi.new("WGPUPipelineLayoutDescriptor *")
         layout.bindGroupLayoutCount = 1
         layout.bindGroupLayouts = groups
         pipeline = lib.wgpuDeviceCreatePipelineLayout(self.device, layout)
-        self.check("a pipeline layout")
+        self._made(pipeline, partial(release_layout, group), "a pipeline layout")
         return group, pipeline
 
     def create_module(self, name: str, code: str) -> Cdata:
@@ -418,8 +328,7 @@ class Gpu:
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         descriptor.label = _string(name, keep)
         handle = lib.wgpuDeviceCreateShaderModule(self.device, descriptor)
-        self.check(f"the WGSL of kernel {name!r}")
-        return handle
+        return self._made(handle, release_module, f"the WGSL of kernel {name!r}")
 
     def create_pipeline(
         self, name: str, layout: Cdata, module: Cdata, constants: dict[str, int]
@@ -438,8 +347,8 @@ class Gpu:
         descriptor.compute.constantCount = len(constants)
         descriptor.compute.constants = entries
         handle = lib.wgpuDeviceCreateComputePipeline(self.device, descriptor)
-        self.check(f"a pipeline of kernel {name!r} with {constants}")
-        return handle
+        doing = f"a pipeline of kernel {name!r} with {constants}"
+        return self._made(handle, release_pipeline, doing)
 
     def create_group(self, layout: Cdata, slices: list[BufferSlice]) -> Cdata:
         """Creates a bind group with `slices` at bindings 0, 1, ...
@@ -461,12 +370,7 @@ class Gpu:
         descriptor.entryCount = len(slices)
         descriptor.entries = entries
         handle = lib.wgpuDeviceCreateBindGroup(self.device, descriptor)
-        try:
-            self.check("a bind group")
-        except ModelError:
-            lib.wgpuBindGroupRelease(handle)
-            raise
-        return handle
+        return self._made(handle, release_group, "a bind group")
 
     # Work. Submitting needs care: whatever wgpu finds wrong there ends the process.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tosavk.backends.wgpu import _ffi
 from tosavk.backends.wgpu._ffi import Gpu
+from tosavk.backends.wgpu.adapters import Adapters
 from tosavk.backends.wgpu.buffers import Allocation, allocate
 from tosavk.backends.wgpu.pipelines import Pipelines
 from tosavk.backends.wgpu.polling import Flag, wait_until
@@ -163,7 +164,7 @@ class WgpuDevice:
 
 def list_adapters() -> tuple[DeviceListing, ...]:
     """Every adapter, usable or not."""
-    with _ffi.Adapters() as adapters:
+    with Adapters() as adapters:
         return _listings(adapters)
 
 
@@ -174,7 +175,7 @@ def open_adapter(selector: str | None, options: WgpuOptions) -> WgpuDevice:
         DeviceUnavailable: none fits, several do, or the one that fits is unusable.
         DeviceCreationFailed: it could not be opened.
     """
-    with _ffi.Adapters() as adapters:
+    with Adapters() as adapters:
         listing = choose(_listings(adapters, options), selector)
         mappable = listing.facts.mappable_primary
         features = (_ffi.FEATURE_MAPPABLE_PRIMARY,) if mappable else ()
@@ -186,7 +187,7 @@ def open_adapter(selector: str | None, options: WgpuOptions) -> WgpuDevice:
 
 
 def _listings(
-    adapters: _ffi.Adapters, options: WgpuOptions | None = None
+    adapters: Adapters, options: WgpuOptions | None = None
 ) -> tuple[DeviceListing, ...]:
     found = adapters.facts()
     if options is not None and not options.mappable_primary:

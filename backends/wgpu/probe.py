@@ -1,6 +1,6 @@
 """What an adapter is: plain data, judged and chosen without a driver.
 
-`_ffi.Adapters` reads `AdapterFacts` from wgpu-native. Everything here works on values
+`adapters.Adapters` reads `AdapterFacts` from wgpu-native. Everything here works on values
 and can be tried with made-up ones.
 """
 
