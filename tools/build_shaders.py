@@ -95,8 +95,7 @@ def read_manifest(shaders: Path) -> dict[str, Entry]:
     path = shaders / "manifest.json"
     if not path.exists():
         return {}
-    modules = json.loads(path.read_text(encoding="utf-8"))["modules"]
-    assert isinstance(modules, dict)
+    modules: dict[str, Entry] = json.loads(path.read_text(encoding="utf-8"))["modules"]
     return modules
 
 

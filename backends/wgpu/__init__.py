@@ -5,6 +5,7 @@ Nothing of `wgpu` is loaded before a function here is called.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from tosavk.core.errors import RuntimeUnavailable
@@ -53,7 +54,7 @@ def open_device(
 def _module() -> ModuleType:
     # The native library is loaded by the import; it fails in more ways than one.
     try:
-        from tosavk.backends.wgpu import _ffi  # noqa: F401
+        importlib.import_module("tosavk.backends.wgpu._ffi")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise RuntimeUnavailable(
             f"wgpu cannot be loaded: {error}; reinstall it with "

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from wgpu.backends.wgpu_native import ffi as ffi
-from wgpu.backends.wgpu_native import lib as lib
+from wgpu.backends import wgpu_native
 
 from tosavk.core.errors import (
     DeviceLost,
@@ -39,7 +38,9 @@ from tosavk.core.errors import (
 Cdata = Any
 """A handle, pointer or structure of the C interface."""
 
-NULL = ffi.NULL
+ffi: Cdata = wgpu_native.ffi
+lib: Cdata = wgpu_native.lib
+NULL: Cdata = ffi.NULL
 ERROR_DOMAIN = 0x57475055
 """`External.domain` of errors from wgpu-native: "WGPU"."""
 
@@ -57,7 +58,7 @@ FEATURE_MAPPABLE_PRIMARY = 0x0003000E
 _ERROR_OUT_OF_MEMORY = 3
 _LIMIT_WORDS = ("greater than the maximum", "exceeds", "limit", "must be less or equal")
 _numbers = itertools.count(1)
-_devices: dict[int, Gpu] = {}
+open_devices: dict[int, Gpu] = {}
 _waiting: dict[int, Callable[[bool], None]] = {}
 
 
@@ -82,7 +83,7 @@ def _string(value: str, keep: list[object]) -> Cdata:
 def _on_error(
     device: Cdata, kind: int, message: Cdata, number: Cdata, unused: Cdata
 ) -> None:
-    gpu = _devices.get(int(ffi.cast("uintptr_t", number)))
+    gpu = open_devices.get(int(ffi.cast("uintptr_t", number)))
     if gpu is not None:
         gpu.errors.append((int(kind), text(message)))
 
@@ -90,7 +91,7 @@ def _on_error(
 def _on_lost(
     device: Cdata, reason: int, message: Cdata, number: Cdata, unused: Cdata
 ) -> None:
-    gpu = _devices.get(int(ffi.cast("uintptr_t", number)))
+    gpu = open_devices.get(int(ffi.cast("uintptr_t", number)))
     if gpu is not None and gpu.lost is None:
         gpu.lost = text(message) or f"reason {int(reason)}"
 
@@ -209,11 +210,11 @@ class Gpu:
         request = ffi.new("WGPURequestDeviceCallbackInfo *")
         request.mode = lib.WGPUCallbackMode_AllowSpontaneous
         request.callback = function
-        _devices[self.number] = self
+        open_devices[self.number] = self
         # wgpu-native answers inside the call.
         lib.wgpuAdapterRequestDevice(adapter, descriptor, request[0])
         if not answer or answer[0][0] != lib.WGPURequestDeviceStatus_Success:
-            del _devices[self.number]
+            del open_devices[self.number]
             said = answer[0][2] if answer else "no answer"
             raise External(
                 f"the device could not be opened: {said}",
@@ -232,7 +233,7 @@ class Gpu:
         lib.wgpuDevicePoll(self.device, 0, NULL)
         lib.wgpuQueueRelease(self.queue)
         lib.wgpuDeviceRelease(self.device)
-        del _devices[self.number]
+        del open_devices[self.number]
 
     def check(self, doing: str) -> None:
         """Raises what was reported since the last check; quick when there is nothing.

@@ -51,8 +51,10 @@ class Adapters:
         count = lib.wgpuInstanceEnumerateAdapters(self._instance, options, NULL)
         found = ffi.new("WGPUAdapter[]", count)
         count = lib.wgpuInstanceEnumerateAdapters(self._instance, options, found)
-        self._all = list(found)[:count]
-        self.handles = [a for a in self._all if self._kind(a) == self._type]
+        self._all: list[Cdata] = list(found)[:count]
+        self.handles: list[Cdata] = [
+            a for a in self._all if self._kind(a) == self._type
+        ]
 
     @staticmethod
     def _kind(adapter: Cdata) -> int:

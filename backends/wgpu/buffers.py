@@ -23,7 +23,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.errors import ResourceLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 OBSERVED_ALIGNMENT = 256
 """No address can be observed; WebGPU lets bindings start at multiples of this."""
@@ -114,7 +114,9 @@ class Memory:
 
 
 @contextmanager
-def mapped(gpu: Gpu, buffer: Cdata, mode: int, nbytes: int) -> Iterator[memoryview]:
+def mapped(
+    gpu: Gpu, buffer: Cdata, mode: int, nbytes: int
+) -> Generator[memoryview, None, None]:
     """The first bytes of an unmapped buffer, mapped once the device is done with it.
 
     Raises:
@@ -219,7 +221,7 @@ class MappableAllocation:
         self.memory.free()
 
     @contextmanager
-    def _map(self, mode: int, end: int) -> Iterator[memoryview]:
+    def _map(self, mode: int, end: int) -> Generator[memoryview, None, None]:
         with mapped(self._gpu, self.memory.handle, mode, words(end)) as view:
             yield view
 

@@ -160,12 +160,16 @@ def test_concat_writes_only_its_own_part(kit: ContextKit, dtype: DType) -> None:
 
 
 def run_remap(
-    kit: ContextKit, op: Op, dtype: DType, x: Array, target: Array, **extra: object
+    kit: ContextKit,
+    op: Op,
+    dtype: DType,
+    x: Array,
+    target: Array,
+    *,
+    before: tuple[int, ...] | None = None,
+    fill: int = 0,
 ) -> None:
-    before = extra.get("before", (0,) * x.ndim)
-    fill = extra.get("fill", 0)
-    assert isinstance(before, tuple)
-    assert isinstance(fill, int)
+    before = before or (0,) * x.ndim
     result = harness.run_kernel(
         kit,
         "remap",

@@ -9,7 +9,9 @@ import pytest
 
 from harness.kernels import ALL, WAIT_NS, Made, bytes_of, kernel_plan
 from tosavk.backends.wgpu import _ffi, adapters, open_device
+from tosavk.backends.wgpu.buffers import Allocation
 from tosavk.backends.wgpu.device import WgpuDevice
+from tosavk.backends.wgpu.recordings import Recording
 from tosavk.core.descriptors import BufferDesc, MemoryDomain
 from tosavk.core.device import BoundSlot
 from tosavk.core.dtypes import DType
@@ -130,8 +132,8 @@ def everything(device: WgpuDevice) -> None:
     kit = device.create_kit()
     x = np.arange(COUNT, dtype=np.uint32)
     loaded = kit.load(Made(program()))
-    buffers = []
-    recording = None
+    buffers: list[Allocation] = []
+    recording: Recording | None = None
     try:
         for _ in range(2):
             request = BufferDesc(
@@ -208,6 +210,6 @@ def test_every_instance_is_given_back(wgpu_device: str, door: Door) -> None:
         device = open_device(wgpu_device.partition(":")[2] or None)
         device.close()
         device.close()
-        counts.append(len(_ffi._devices))
+        counts.append(len(_ffi.open_devices))
     assert len(set(counts)) == 1
     assert door.objects() == {}

@@ -1,6 +1,6 @@
 """Runs one kernel on a device by a plan made by hand, inside guard bytes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class Made:
 
 
 @contextmanager
-def open_kit(spec: str) -> Iterator[ContextKit]:
+def open_kit(spec: str) -> Generator[ContextKit, None, None]:
     """Opens a device and makes a kit on it."""
     name, selector = parse_spec(spec)
     device: Device = backend(name).open_device(selector)

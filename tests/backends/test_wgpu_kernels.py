@@ -1,0 +1,44 @@
+"""Every WGSL kernel of the catalogue compiles, whatever its specialization words."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tosavk.backends.wgpu import open_device
+from tosavk.backends.wgpu.device import WgpuDevice
+from tosavk.core.dtypes import DType
+from tosavk.core.errors import ModelError
+from tosavk.shaders.catalogue import KERNELS, Kernel
+
+# Words that stand for something else than a small number.
+TYPES = (DType.FP32, DType.INT8, DType.FP16)
+
+
+@pytest.fixture(scope="module")
+def opened(wgpu_device: str) -> Iterator[WgpuDevice]:
+    device = open_device(wgpu_device.partition(":")[2] or None)
+    yield device
+    device.close()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_kernel_compiles(opened: WgpuDevice, kernel: Kernel) -> None:
+    for dtype in TYPES:
+        spec = tuple(int(dtype) if "TYPE" in name else 1 for name in kernel.spec)
+        pipeline = opened.pipelines.get(kernel.name, spec)
+        assert pipeline.kernel is kernel
+        assert opened.pipelines.get(kernel.name, spec) is pipeline
+
+
+def test_a_kernel_error_names_the_kernel(
+    opened: WgpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(kernel: Kernel) -> str:
+        return f"fn main( {kernel.name}"
+
+    monkeypatch.setattr("tosavk.backends.wgpu.pipelines.wgsl_text", broken)
+    opened.pipelines.free()
+    with pytest.raises(ModelError, match="the WGSL of kernel 'move'"):
+        opened.pipelines.get("move", (5,))
+    monkeypatch.undo()
+    opened.pipelines.get("move", (5,))
