@@ -36,12 +36,14 @@ _LAYER_SETTINGS = "VK_EXT_layer_settings"
 _VALIDATION_FEATURES = "VK_EXT_validation_features"
 
 # Newer layers see hazards of shader accesses only with the heuristic, and hazards
-# between submissions only with the third.
+# between submissions only with one of the last two: its name has changed.
 _SYNC_SETTINGS = (
     "validate_sync",
     "syncval_shader_accesses_heuristic",
     "syncval_submit_time_validation",
+    "syncval_full_validation",
 )
+_ABOUT_SETTINGS = "VALIDATION-SETTINGS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ class Instance:
         def receive(severity: int, kinds: int, data: Cdata, user: Cdata) -> int:
             del kinds, user
             name = text_of(data.pMessageIdName) if data.pMessageIdName else ""
+            if name == _ABOUT_SETTINGS:
+                return 0  # the layer knows a setting by another name
             text = text_of(data.pMessage) if data.pMessage else ""
             _MESSAGES.append(ValidationMessage(severity, name, text))
             _log.error("validation: %s: %s", name, text)

@@ -84,6 +84,7 @@ def without_preserve(code: bytes) -> bytes:
     words = _words(code)
     kept = words[:_HEADER_WORDS]
     extension: list[int] = []
+    position = 0
     others = False
     at = _HEADER_WORDS
     while at < len(words):

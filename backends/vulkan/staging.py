@@ -6,7 +6,7 @@ time, waited for in bounded steps. Source: docs/accelerator.md, "Staging".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -146,7 +146,7 @@ class Transfers:
         self._device.dispose(self._undo.close)
 
     @contextmanager
-    def _staging(self, nbytes: int) -> Iterator[Block]:
+    def _staging(self, nbytes: int) -> Generator[Block]:
         size = max(WORD, min(nbytes, STAGING_BYTES))
         with Block(self._device, size, self._host) as staging:
             yield staging

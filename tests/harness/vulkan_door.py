@@ -30,12 +30,15 @@ class Door:
 
     Attributes:
         calls: how often each function was called.
+        commands: what was recorded and submitted, in order; a barrier shows its stages
+            and accesses.
         live: objects by (creating function, handle).
         wrong: destructions of objects that were not live.
         fail: number of the checked call (one that returns a VkResult) to answer with
             `code` in the driver's place, counted from 1; 0 for none.
         code: the answer.
         only: the function whose calls are counted for `fail`; None for all.
+        stuck: name of a function that always answers `code`, or "".
         failed: name of the function that was made to fail.
         checked: checked calls since `arm`.
     """
@@ -43,11 +46,13 @@ class Door:
     def __init__(self) -> None:
         """A door that lets everything pass."""
         self.calls: Counter[str] = Counter()
+        self.commands: list[str] = []
         self.live: set[tuple[str, int]] = set()
         self.wrong: list[str] = []
         self.fail = 0
         self.code = -1
         self.only: str | None = None
+        self.stuck = ""
         self.failed = ""
         self.checked = 0
 
@@ -58,6 +63,7 @@ class Door:
 
         def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
             self.calls[name] += 1
+            self._note(name, args)
             if checked and self._refuses(name):
                 return self.code
             if name == "vkFreeMemory":  # freeing memory unmaps it
@@ -75,7 +81,18 @@ class Door:
         self.fail, self.code, self.only, self.failed = fail, code, only, ""
         self.checked = 0
 
+    def _note(self, name: str, args: tuple[Any, ...]) -> None:
+        if name == "vkCmdPipelineBarrier2":
+            barrier = args[1].pMemoryBarriers[0]
+            source = f"{barrier.srcStageMask:#x}/{barrier.srcAccessMask:#x}"
+            target = f"{barrier.dstStageMask:#x}/{barrier.dstAccessMask:#x}"
+            self.commands.append(f"{source}->{target}")
+        elif name in ("vkCmdDispatch", "vkCmdCopyBuffer", "vkQueueSubmit2"):
+            self.commands.append(name)
+
     def _refuses(self, name: str) -> bool:
+        if name == self.stuck:
+            return True
         if self.only not in (None, name):
             return False
         self.checked += 1

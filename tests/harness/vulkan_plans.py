@@ -75,7 +75,7 @@ def chain_plan(count: int, constant: Words) -> Plan:
             slot(2, count, SlotRole.OUTPUT),
         ),
         segments=(4 * second, 4 * (64 + place(count))),
-        constants=(Constant(0, 0, memoryview(words(constant)).cast("B")),),
+        constants=(Constant(0, 0, words(constant).data.cast("B")),),
         prologue=(mix(c, c, k, bias=1, factor=2),),
         dispatches=(
             mix(x0, k, h, bias=5, factor=3),
@@ -136,7 +136,7 @@ def run(
             undo.callback(buffer.free)
             bound.append(BoundSlot(buffer, 0, wanted.nbytes))
         for part, values in zip(bound, inputs, strict=False):
-            part.allocation.write(0, memoryview(words(values)).cast("B"))
+            part.allocation.write(0, words(values).data.cast("B"))
         recording = kit.record(program, bound, None)
         undo.callback(recording.free)
         undo.callback(settle)
