@@ -235,7 +235,7 @@ class Buffer:
         if allocation is None:
             raise self._released()
         self._scope.shared.begin()
-        if not self._desc.usage & need:
+        if not int.__and__(self._desc.usage, need):
             raise PermissionDenied(
                 f"cannot {verb} {self!r}: it was allocated without {name}"
             )

@@ -111,10 +111,13 @@ class BufferUsage(enum.IntFlag):
 
     def allows(self, access: AccessMode) -> bool:
         """Whether a buffer of this usage may be bound with `access`."""
-        return bool(self & _ACCESS_USAGE[access])
+        # On plain integers: the operators of IntFlag take a microsecond each.
+        return int.__and__(self, _ACCESS_USAGE[access]) != 0
 
 
 USAGE_ALL = BufferUsage(31)
+# Masks are plain integers: the complement of an IntFlag keeps to its known bits.
+_USAGE_MASK = 31
 USAGE_PROGRAM = (
     BufferUsage.PROGRAM_INPUT | BufferUsage.PROGRAM_OUTPUT | BufferUsage.MUTABLE_STATE
 )
@@ -129,9 +132,9 @@ class AccessMode(enum.IntEnum):
 
 
 _ACCESS_USAGE = {
-    AccessMode.READ: BufferUsage.PROGRAM_INPUT | BufferUsage.MUTABLE_STATE,
-    AccessMode.WRITE: BufferUsage.PROGRAM_OUTPUT | BufferUsage.MUTABLE_STATE,
-    AccessMode.READ_WRITE: BufferUsage.MUTABLE_STATE,
+    AccessMode.READ: int(BufferUsage.PROGRAM_INPUT | BufferUsage.MUTABLE_STATE),
+    AccessMode.WRITE: int(BufferUsage.PROGRAM_OUTPUT | BufferUsage.MUTABLE_STATE),
+    AccessMode.READ_WRITE: int(BufferUsage.MUTABLE_STATE),
 }
 
 
@@ -143,7 +146,7 @@ class BufferProperties(enum.IntFlag):
     DIRECT_BINDING = 4
 
 
-_PROPERTIES_ALL = BufferProperties(7)
+_PROPERTIES_MASK = 7
 
 
 class ContextFlags(enum.IntFlag):
@@ -319,9 +322,10 @@ class BufferDesc:
         usage = unsigned("buffer usage", self.usage, U32_MAX)
         if usage == 0:
             raise InvalidArgument("a buffer needs at least one usage")
-        if usage & ~USAGE_ALL:
+        unknown = usage & ~_USAGE_MASK
+        if unknown:
             raise InvalidArgument(
-                f"buffer usage {usage:#x} has unknown bits {usage & ~USAGE_ALL:#x}"
+                f"buffer usage {usage:#x} has unknown bits {unknown:#x}"
             )
         try:
             domain = MemoryDomain(self.domain)
@@ -563,7 +567,7 @@ def check_buffer_info(desc: BufferDesc, info: BufferInfo) -> None:
         raise InvalidArgument("backend reports an allocation of 0 bytes")
     if info.alignment <= 0:
         raise InvalidArgument("backend reports an allocation alignment of 0")
-    if properties & ~_PROPERTIES_ALL:
+    if int(properties) & ~_PROPERTIES_MASK:
         raise InvalidArgument(f"backend reports unknown properties {properties!r}")
     if info.allocation_bytes < desc.nbytes:
         raise Incompatible(

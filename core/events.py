@@ -30,6 +30,8 @@ from tosavk.core.guards import drop
 from tosavk.core.ring import RingSlot
 from tosavk.core.scope import SLICE_NS, Scope
 
+SLICE_S = SLICE_NS * 1e-9
+
 _PENDING = EventState.PENDING
 _COMPLETE = EventState.COMPLETE
 _FAILED = EventState.FAILED
@@ -117,7 +119,8 @@ class Event:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return self.poll()
-                step = min(step, int(left * 1e9) + 1)
+                if left < SLICE_S:
+                    step = int(left * 1e9) + 1
             try:
                 done = recording.wait(step)
             except DeviceLost as error:

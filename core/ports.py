@@ -139,6 +139,10 @@ def byte_view(data: object) -> memoryview:
             f"{type(data).__name__} does not give its bytes ({error}); pass bytes, "
             "a memoryview or an array"
         ) from None
+    if "O" in view.format:
+        raise InvalidArgument(
+            f"{type(data).__name__} holds Python objects, not bytes; convert it first"
+        )
     if view.ndim == 1 and view.format == "B" and view.c_contiguous:
         return view
     if not view.c_contiguous:

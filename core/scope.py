@@ -6,6 +6,7 @@ handles die has no meaning. The device objects go with the last of them.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Protocol
 from weakref import WeakSet
 
@@ -118,8 +119,13 @@ class Scope:
         with shared:
             shared.device.wait_idle()
             self.ring.clear(failure)
-        for member in list(self.members):
-            member.end()
+        with ExitStack() as stack:
+            stack.callback(self._destroy)
+            for member in list(self.members):
+                stack.callback(member.end)
+
+    def _destroy(self) -> None:
+        shared = self.shared
         self.orphaned = True
         if self.id in shared.scopes:
             del shared.scopes[self.id]
