@@ -2,7 +2,8 @@
 
 A blocking poll in any thread keeps `wgpuQueueSubmit` from returning until the work that
 it waits for is done (measured; docs/wgpu-backend.md). So everything here polls and
-sleeps in between, from microseconds up to a millisecond.
+sleeps in between: a quarter of the time waited so far, at most a millisecond. So a short
+wait is not made much longer, and a long one costs little.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tosavk.core.errors import DeviceLost
 TRANSFER_TIMEOUT_NS = 30 * 10**9
 """How long a transfer may take before the device counts as lost."""
 
-_FIRST_PAUSE_NS = 20_000
+_SHORTEST_PAUSE_NS = 20_000
 _LONGEST_PAUSE_NS = 1_000_000
 
 
@@ -26,21 +27,20 @@ def wait_until(gpu: Gpu, done: Callable[[], bool], timeout_ns: int | None) -> bo
     Returns:
         The last answer of `done`.
     """
-    deadline = None if timeout_ns is None else time.monotonic_ns() + timeout_ns
-    pause = _FIRST_PAUSE_NS
+    start = time.monotonic_ns()
     while True:
         gpu.poll()
         if done():
             return True
         if gpu.lost is not None:
             return False
-        if deadline is not None:
-            left = deadline - time.monotonic_ns()
-            if left <= 0:
+        waited = time.monotonic_ns() - start
+        pause = min(max(waited // 4, _SHORTEST_PAUSE_NS), _LONGEST_PAUSE_NS)
+        if timeout_ns is not None:
+            if waited >= timeout_ns:
                 return False
-            pause = min(pause, left)
+            pause = min(pause, timeout_ns - waited)
         time.sleep(pause / 1e9)
-        pause = min(2 * pause, _LONGEST_PAUSE_NS)
 
 
 class Flag:

@@ -69,9 +69,10 @@ uint argmax(uint at, uint steps) {
     return best;
 }
 
+// Passed-over NaNs do not count, but NaN it is when there is nothing else.
 uint extreme_float(uint at, uint steps) {
-    uint result = OP == REDUCE_MAX ? 0xFF800000u : 0x7F800000u;
-    int limit = float_order(result);
+    uint result = CANONICAL_NAN;
+    int limit = 0;
     for (uint k = 0u; k < steps; k++, at += inner) {
         uint bits = floatBitsToUint(widen(TYPE, x_lane(at)));
         if (nan_bits(bits)) {
@@ -79,7 +80,7 @@ uint extreme_float(uint at, uint steps) {
             continue;
         }
         int order = float_order(bits);
-        if (OP == REDUCE_MAX ? order > limit : order <= limit) {
+        if (nan_bits(result) || (OP == REDUCE_MAX ? order > limit : order <= limit)) {
             limit = order;
             result = bits;
         }

@@ -57,25 +57,28 @@ fn largest_index(base: u32) -> u32 {
     return select(index, 0u, index == params.axis);
 }
 
-// MAX keeps the first of equal values, MIN the last: that matters for the sign of a zero.
+// MAX keeps the first of equal values, MIN the last: that matters for the sign of a zero. NaNs
+// that are passed over leave NaN only where there is nothing else.
 fn extreme(base: u32) -> u32 {
-    var lane = fetch(base);
-    var key = key_of(lane);
-    if (is_float(TYPE)) {
-        let worst = select(0x7f800000u, 0xff800000u, OP == REDUCE_MAX);
-        lane = narrow(TYPE, bitcast<f32>(worst | params.zero));
-        key = key_of(lane);
-    }
+    var lane = 0u;
+    var key = 0u;
+    var numbers = 0u;
     for (var k = 0u; k < params.axis; k++) {
         let next = fetch(base + k * params.inner);
         let next_key = key_of(next);
         if (is_nan_key(next_key)) {
             if (MODE == 1u) { return nan_lane(); }
-        } else if ((OP == REDUCE_MAX && next_key > key) || (OP == REDUCE_MIN && next_key <= key)) {
+            continue;
+        }
+        let above = OP == REDUCE_MAX && next_key > key;
+        let not_above = OP == REDUCE_MIN && next_key <= key;
+        if (numbers == 0u || above || not_above) {
             lane = next;
             key = next_key;
         }
+        numbers++;
     }
+    if (numbers == 0u) { return nan_lane(); }
     return lane;
 }
 
