@@ -175,6 +175,7 @@ class _Verifier:
             if _agree(tensor.shape, shape):
                 tensor = dataclasses.replace(tensor, shape=shape, data=None)
             # What does not agree is reported by the rule of the operator.
+            _check_encoding(tensor)
             settled.append(dataclasses.replace(tensor, data=None))
         return self._region(region, settled, callers)
 
@@ -211,6 +212,7 @@ def _resolve_inputs(
         ):
             raise _unknown_input(name, shape)
         resolved.append(dataclasses.replace(tensor, shape=shape, data=None))
+        _check_encoding(resolved[-1])
     return resolved
 
 
