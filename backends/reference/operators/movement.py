@@ -63,7 +63,7 @@ def _gather(call: Call) -> list[Array]:
     values, indices = call[0], np.asarray(call[1], np.int64)
     bad = (indices < 0) | (indices >= values.shape[1])
     call.unpredictable_if(bad, f"an index is not in 0..{values.shape[1] - 1}")
-    batch: Array = np.arange(values.shape[0])[:, None]
+    batch = np.arange(len(values), dtype=np.int64)[:, None]
     out = values[batch, np.where(bad, 0, indices)].copy()
     out[bad] = np.zeros((), values.dtype)
     return [out]

@@ -100,10 +100,10 @@ def weighted_sums(values: Array, out_w: int, smallest: float) -> tuple[Array, Ar
     if not np.isfinite(values).all():
         return np.broadcast_to(total, shape), np.broadcast_to(total, shape)
     turns = max(height, width)
-    angle: Array = 2.0 * np.pi * np.arange(turns) / turns
+    angle = 2.0 * np.pi * np.arange(turns, dtype=np.float64) / turns
     spectrum = np.fft.fft2(values)
-    rows: Array = np.arange(height)[:, None]
-    columns: Array = np.arange(out_w)[None, :]
+    rows = np.arange(height, dtype=np.int64)[:, None]
+    columns = np.arange(out_w, dtype=np.int64)[None, :]
     sums: list[Array] = []
     for factor in (np.cos(angle), np.sin(angle)):
         series = np.fft.fft(np.maximum(np.abs(factor), smallest)).real / turns
