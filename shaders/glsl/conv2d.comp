@@ -112,9 +112,7 @@ void main() {
     pixels[0] = pixel_at(first, period);
     for (uint p = 1u; p < TILE; p++) pixels[p] = pixel_after(pixels[p - 1u], period);
 
-    uint height = run_time(kh);
-    uint width = run_time(kw);
-    uint depth = run_time(FOURS != 0u ? ic >> 2 : ic);
+    uint depth = FOURS != 0u ? ic >> 2 : ic;
     uint next = 2u * columns;
     uint weight = 2u * column;
     precise vec4 low[TILE];
@@ -123,8 +121,8 @@ void main() {
         low[p] = vec4(0.0);
         high[p] = vec4(0.0);
     }
-    for (uint ky = 0u; ky < height; ky++) {
-        for (uint kx = 0u; kx < width; kx++) {
+    for (uint ky = 0u; ky < kh; ky++) {
+        for (uint kx = 0u; kx < kw; kx++) {
             uint from[TILE];
             bool inside[TILE];
             bool any = false;
@@ -179,7 +177,7 @@ void main() {
     uint channel = 8u * column;
     precise vec4 low_bias = bias[2u * column];
     precise vec4 high_bias = bias[2u * column + 1u];
-    bool whole = run_time(oc & 3u) == 0u;
+    bool whole = (oc & 3u) == 0u;
     for (uint p = 0u; p < TILE; p++) {
         if (first + p < oh * ow) {
             precise vec4 low_sum = low[p] + low_bias;

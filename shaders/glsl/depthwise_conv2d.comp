@@ -65,13 +65,12 @@ void main() {
     if (FOURS == 0u) {
         channel = min((uvec4(0u, 1u, 2u, 3u) + 4u * column) / multiplier, uvec4(ic - 1u));
     }
-    uint height = run_time(kh);
     uint weight = column;
     uint iy = oy * sy - pad_top;
     uint ix = ox * sx - pad_left;
     precise vec4 sum[TILE];
     for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
-    for (uint ky = 0u; ky < height; ky++) {
+    for (uint ky = 0u; ky < kh; ky++) {
         bool row_inside = iy < ih;
         uint from = (image * ih + iy) * iw;
         if (KW != 0u) {
@@ -90,8 +89,7 @@ void main() {
                 }
             }
         } else {
-            uint width = run_time(kw);
-            for (uint kx = 0u; kx < width; kx++) {
+            for (uint kx = 0u; kx < kw; kx++) {
                 vec4 a = w[weight];
                 weight += columns;
                 for (uint p = 0u; p < TILE; p++) {

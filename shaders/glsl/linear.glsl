@@ -5,7 +5,6 @@ uint invocation() {
     return group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
 }
 
-// v, unchanged. lavapipe compiles a larger shader anew for every set of push constants when a loop
-// bound or a condition is made of push constants alone (100 ms a dispatch); this one also depends
-// on the work-group count, which never reaches 2^31.
+// v, unchanged, as a value that no driver can take for a constant: it also depends on the
+// work-group count, which never reaches 2^31.
 uint run_time(uint v) { return v + (gl_NumWorkGroups.z >> 31); }

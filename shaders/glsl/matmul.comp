@@ -38,7 +38,7 @@ void main() {
     uint n = tile / tiles;
     uint first = (tile - n * tiles) * TILE;
 
-    uint depth = run_time(FOURS != 0u ? c >> 2 : c);
+    uint depth = FOURS != 0u ? c >> 2 : c;
     // Rows and columns beyond the last repeat it and are not stored.
     uint from[TILE];
     for (uint r = 0u; r < TILE; r++) from[r] = (n * h + min(first + r, h - 1u)) * depth;
@@ -81,7 +81,7 @@ void main() {
 
     uint channel = 8u * column;
     uint to = (n * h + first) * w + channel;
-    bool whole = run_time(w & 3u) == 0u;
+    bool whole = (w & 3u) == 0u;
     for (uint r = 0u; r < TILE; r++) {
         if (first + r < h) {
             if (whole) {

@@ -53,7 +53,7 @@ float larger(float best, float v) {
 // The part of a window that lies in x, along one axis: [first, last).
 uvec2 inside(uint position, uint stride, uint pad, uint kernel, uint size) {
     int start = int(position * stride) - int(pad);
-    return uvec2(max(start, 0), min(start + int(kernel), int(run_time(size))));
+    return uvec2(max(start, 0), min(start + int(kernel), int(size)));
 }
 
 uint pooled(uint element) {

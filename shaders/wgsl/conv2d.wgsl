@@ -126,11 +126,8 @@ fn main(
     var b2 = vec4<f32>();
     var b3 = vec4<f32>();
     let row_vectors = 2u * params.columns;
-    let depth = run_time(params.ic, groups);
-    let taps_y = run_time(params.kh, groups);
-    let taps_x = run_time(params.kw, groups);
-    for (var ky = 0u; ky < taps_y; ky++) {
-        for (var kx = 0u; kx < taps_x; kx++) {
+    for (var ky = 0u; ky < params.kh; ky++) {
+        for (var kx = 0u; kx < params.kw; kx++) {
             let p0 = place_of(image, row.x, col.x, ky, kx);
             let p1 = place_of(image, row.y, col.y, ky, kx);
             let p2 = place_of(image, row.z, col.z, ky, kx);
@@ -138,8 +135,8 @@ fn main(
             if (transposed() && !(p0.present || p1.present || p2.present || p3.present)) {
                 continue;
             }
-            var at = (ky * params.kw + kx) * depth * row_vectors + 2u * column;
-            for (var c = 0u; c < depth; c++) {
+            var at = (ky * params.kw + kx) * params.ic * row_vectors + 2u * column;
+            for (var c = 0u; c < params.ic; c++) {
                 let wa = w[at];
                 let wb = w[at + 1u];
                 at += row_vectors;

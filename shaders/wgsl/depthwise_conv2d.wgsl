@@ -79,13 +79,11 @@ fn main(
 
     let top = (out_row % params.oh) * params.sy - params.pad_top;
     let left = ox * params.sx - params.pad_left;
-    let taps_y = run_time(params.kh, groups);
-    let taps_x = run_time(params.kw, groups);
     var s0 = vec4<f32>();
     var s1 = vec4<f32>();
     var s2 = vec4<f32>();
     var s3 = vec4<f32>();
-    for (var ky = 0u; ky < taps_y; ky++) {
+    for (var ky = 0u; ky < params.kh; ky++) {
         let iy = top + ky * params.dy;
         let row = (image * params.ih + iy) * params.iw;
         let here = iy < params.ih;
@@ -122,7 +120,7 @@ fn main(
             s2 = step4(step4(step4(s2, t4, w0), t5, w1), t6, w2);
             s3 = step4(step4(step4(s3, t6, w0), t7, w1), t8, w2);
         } else {
-            for (var kx = 0u; kx < taps_x; kx++) {
+            for (var kx = 0u; kx < params.kw; kx++) {
                 let weights = w[at];
                 at += params.columns;
                 let ix = left + kx * params.dx;

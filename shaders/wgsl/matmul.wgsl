@@ -76,11 +76,10 @@ fn main(
     var h5 = vec4<f32>();
     var h6 = vec4<f32>();
     var h7 = vec4<f32>();
-    let depth = run_time(params.c, groups);
     var at = n * params.c * params.row + 2u * block;
     // A block at the right edge may have one vector only.
     let second = select(0u, 1u, 2u * block + 1u < params.row);
-    for (var k = 0u; k < depth; k++) {
+    for (var k = 0u; k < params.c; k++) {
         let left = b[at];
         let right = b[at + second];
         at += params.row;
