@@ -24,11 +24,10 @@ def list_devices() -> list[DeviceListing]:
         InstanceCreationFailed: the loader refused for another reason.
         DeviceEnumerationFailed: a driver failed to answer.
     """
-    from tosavk.backends.vulkan._ffi import open_loader
-    from tosavk.backends.vulkan.instance import Instance
+    from tosavk.backends.vulkan.instance import open_instance
     from tosavk.backends.vulkan.probe import DeviceListing, read_records
 
-    with Instance(open_loader(), validation=False) as instance:
+    with open_instance(None, validation=False) as instance:
         return [DeviceListing.of(record) for record, _ in read_records(instance)]
 
 
@@ -50,8 +49,7 @@ def open_device(
         DeviceUnavailable: no device fits, several do, or the one is unusable.
         DeviceCreationFailed: it could not be opened.
     """
-    from tosavk.backends.vulkan._ffi import open_loader
     from tosavk.backends.vulkan.device import open_with
     from tosavk.backends.vulkan.options import VulkanOptions
 
-    return open_with(open_loader(), selector, options or VulkanOptions())
+    return open_with(None, selector, options or VulkanOptions())

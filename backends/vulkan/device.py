@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import Cdata, Loader
 from tosavk.backends.vulkan.blocks import memory_plan
-from tosavk.backends.vulkan.instance import Instance
+from tosavk.backends.vulkan.instance import Instance, open_instance
 from tosavk.backends.vulkan.kit import VulkanKit
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import MemoryPlan
@@ -177,18 +177,18 @@ def plan_limits(record: DeviceRecord) -> PlanLimits:
 
 
 def open_with(
-    loader: Loader,
+    loader: Loader | None,
     selector: str | None,
     options: VulkanOptions,
     *,
     library: ShaderLibrary | None = None,
 ) -> VulkanDevice:
-    """Opens the device that `selector` means, through a given loader.
+    """Opens the device that `selector` means, through a loader or this platform's.
 
     Raises:
         InitError: see `tosavk.backends.vulkan.open_device`.
     """
-    instance = Instance(loader, validation=options.validation)
+    instance = open_instance(loader, validation=options.validation)
     with ExitStack() as undo:
         undo.callback(instance.close)
         found = read_records(instance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tosavk.backends.vulkan._ffi import (
     error_of,
     ffi,
     install_hint,
+    open_loader,
     text_of,
 )
 from tosavk.core.errors import (
@@ -146,6 +148,10 @@ class Instance:
         """Destroys the instance; its devices are gone."""
         self._undo.close()
 
+    def pin(self) -> None:
+        """Makes it live as long as the process: `close` no longer destroys it."""
+        self._undo.pop_all()
+
     def __enter__(self) -> Self:
         """The instance itself."""
         return self
@@ -221,6 +227,48 @@ class Instance:
         undo.callback(
             self.calls.vkDestroyDebugUtilsMessengerEXT, self.handle, out[0], NULL
         )
+
+
+_PINNED: dict[tuple[object, ...], Instance] = {}
+
+
+def pinned_instance() -> Instance:
+    """A plain instance that lives as long as the process.
+
+    Drivers stay loaded while an instance lives. Some can be loaded only some thirty
+    times in a process (NVIDIA 580 was seen to run out of thread-local storage), and
+    loading takes time. There is one instance for each set of the variables that tell
+    the loader where drivers are, and for each process of a fork.
+
+    Raises:
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver.
+        InstanceCreationFailed: any other failure.
+    """
+    chosen = sorted(item for item in os.environ.items() if item[0].startswith("VK_"))
+    key = (os.getpid(), *chosen)
+    found = _PINNED.get(key)
+    if found is None:
+        found = Instance(open_loader(), validation=False)
+        found.pin()
+        _PINNED[key] = found
+    return found
+
+
+def open_instance(loader: Loader | None, *, validation: bool) -> Instance:
+    """The pinned instance where it will do, else one of its own; `close` it.
+
+    Args:
+        loader: None for this platform's; a given one always gets its own instance.
+        validation: load the validation layer, which needs its own instance too.
+
+    Raises:
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver.
+        InstanceCreationFailed: any other failure, also a missing layer.
+    """
+    pinned = pinned_instance()
+    if loader is None and not validation:
+        return pinned
+    return Instance(loader or open_loader(), validation=validation)
 
 
 def _require(code: int, call: str) -> None:

@@ -15,7 +15,6 @@ from harness import vulkan_plans as plans
 from harness.vulkan_door import KERNELS, Door, library_of_tests, open_device
 from harness.vulkan_plans import Made, Words
 from tosavk.backends.vulkan import instance, list_devices
-from tosavk.backends.vulkan._ffi import open_loader
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
 from tosavk.backends.vulkan.instance import validation_messages
 from tosavk.backends.vulkan.kit import VulkanKit
@@ -523,8 +522,12 @@ def test_nothing_is_left_and_nothing_dies_twice(vulkan_device: str) -> None:
 
 
 def test_devices_can_be_opened_many_times(vulkan_device: str) -> None:
-    for _ in range(5):
+    """Some drivers can be loaded about thirty times only: they must stay loaded."""
+    for number in range(40):
         device = open_device(vulkan_device)
+        if number % 10:
+            device.close()
+            continue
         kit = device.create_kit()
         plans.run(kit, plans.chain_plan(N, random_words(1)), [random_words(2)] * 2)
         kit.free()
@@ -549,7 +552,7 @@ def test_structs_survive_the_garbage_collector(kit: VulkanKit) -> None:
 
 def test_properties_are_stable(vulkan_device: str) -> None:
     name = vulkan_device.partition(":")[2]
-    with instance.Instance(open_loader(), validation=False) as made:
+    with instance.open_instance(None, validation=False) as made:
         first = [record for record, _ in read_records(made)]
         for _ in range(30):
             assert [record for record, _ in read_records(made)] == first
@@ -564,7 +567,7 @@ def test_a_device_is_opened_by_index_and_uuid(vulkan_device: str) -> None:
     listing = next(d for d in list_devices() if name in str(d).casefold())
     for selector in (str(listing.index), listing.uuid):
         options = VulkanOptions(pipeline_cache=False)
-        device = open_with(open_loader(), selector, options)
+        device = open_with(None, selector, options)
         assert device.record == listing.record
         device.close()
 
@@ -575,6 +578,18 @@ def test_an_unknown_device_leaves_no_instance(vulkan_device: str) -> None:
         open_device("vulkan:no such thing", wrap=door)
     assert door.calls["vkCreateInstance"] == 1
     assert not door.live
+
+
+def test_the_pinned_instance_is_shared_but_follows_the_environment(
+    vulkan_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del vulkan_device
+    first = instance.open_instance(None, validation=False)
+    first.close()
+    assert instance.open_instance(None, validation=False) is first
+    assert first.physical_devices()
+    monkeypatch.setenv("VK_TOSAVK_TEST", "1")
+    assert instance.open_instance(None, validation=False) is not first
 
 
 def test_no_driver_says_what_to_install(
