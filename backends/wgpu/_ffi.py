@@ -17,6 +17,7 @@ Numbers of type WGPUBool come back with garbage above the lowest byte.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 from collections.abc import Callable
@@ -221,6 +222,7 @@ class Gpu:
                 domain=ERROR_DOMAIN,
                 code=answer[0][0] if answer else 0,
             )
+        _close_at_exit()
         self.device = answer[0][1]
         self.queue = lib.wgpuDeviceGetQueue(self.device)
 
@@ -467,6 +469,21 @@ class Gpu:
     def unmap(buffer: Cdata) -> None:
         """Ends a mapping, also one that was asked for and has not come yet."""
         lib.wgpuBufferUnmap(buffer)
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    """Has devices that are still open at the end of the process closed by then.
+
+    Drivers with threads of their own (SwiftShader) crash when the process ends under
+    pending work.
+    """
+
+    def close_all() -> None:
+        for gpu in list(open_devices.values()):
+            gpu.close()
+
+    atexit.register(close_all)
 
 
 def forget(number: int) -> None:

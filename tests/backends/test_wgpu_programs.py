@@ -4,6 +4,9 @@ The plans use the kernel `move`, which is enough to see data pass through slots,
 constants and prologue.
 """
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -385,3 +388,41 @@ def test_two_devices_at_once(wgpu_device: str) -> None:
     recordings[1].free()
     benches[1].free()
     devices[1].close()
+
+
+@pytest.mark.parametrize("ending", ["", "device.close()", "raise SystemExit(0)"])
+def test_the_process_may_end_under_pending_work(wgpu_device: str, ending: str) -> None:
+    """In a process of its own: a crash would take the test run with it."""
+    code = f"""
+import sys
+from harness.kernels import ALL, Made, kernel_plan
+from tosavk.backends.wgpu import open_device
+from tosavk.core.descriptors import BufferDesc, MemoryDomain
+from tosavk.core.device import BoundSlot
+import dataclasses
+device = open_device({wgpu_device.partition(":")[2] or None!r})
+kit = device.create_kit()
+n = 4096
+walk = {{f"d{{i}}": 1 for i in range(5)}} | {{f"s{{i}}": 0 for i in range(5)}}
+params = walk | dict(count=n, d5=n, s5=1, offset=0)
+plan = kernel_plan("move", {{"TYPE": 5}}, params, [4 * n, 4 * n], n)
+plan = dataclasses.replace(plan, dispatches=plan.dispatches * 3000)
+program = kit.load(Made(plan))
+desc = BufferDesc(nbytes=4 * n, usage=ALL, domain=MemoryDomain.DEVICE)
+bound = [BoundSlot(kit.allocate(desc), 0, 4 * n) for _ in range(2)]
+recordings = [kit.record(program, bound, None) for _ in range(2)]
+for recording in recordings:
+    recording.launch()
+print("launched", flush=True)
+{ending}
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=120,
+    )
+    assert answer.stdout == "launched\n", answer.stderr
+    assert answer.returncode == 0, answer.stderr
