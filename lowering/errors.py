@@ -1,8 +1,7 @@
 """The errors of lowering: a file that cannot be read, is not valid, or is not admitted.
 
 Each carries a machine-readable `kind`, and says which operator and which tensor it is
-about. The kinds of the first two are those of docs/accelerator.md; a message names the
-thing, its value and the remedy.
+about; a message names the thing, its value and the remedy.
 """
 
 from __future__ import annotations

@@ -63,13 +63,15 @@ class _Verifier:
         self._minor = graph.version.minor
         self._done: dict[str, Region] = {}
         self._given: dict[str, list[Tensor]] = {}
+        # How deep the calls below a region go.
+        self._depth: dict[str, int] = {}
 
     def run(self, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
         for region in self._graph.regions:
             for block in region.blocks:
                 _check_boundary(block)
         main = self._graph.main
-        entry = next(r for r in self._graph.regions if main in r.blocks)
+        entry = next(r for r in self._graph.regions if r.blocks[0] is main)
         inputs = _resolve_inputs(main, shapes)
         self._region(entry, inputs, ())
         for region in self._graph.regions:
@@ -84,7 +86,8 @@ class _Verifier:
         self, region: Region, inputs: list[Tensor], callers: tuple[str, ...]
     ) -> Signature:
         """Verifies a region for inputs of known shape."""
-        if region.name in callers or len(callers) > MAX_NESTING:
+        depth = len(callers) + self._depth.get(region.name, 0)
+        if region.name in callers or depth > MAX_NESTING:
             chain = " -> ".join((*callers, region.name))
             raise VerifyError(
                 f"regions call each other more than {MAX_NESTING} deep: {chain}",
@@ -104,6 +107,9 @@ class _Verifier:
                 )
             self._given[region.name] = inputs
             self._done[region.name] = Region(region.name, (first, *others))
+        if callers:
+            below = self._depth.get(region.name, 0) + 1
+            self._depth[callers[-1]] = max(self._depth.get(callers[-1], 0), below)
         block = self._done[region.name].blocks[0]
         return Signature(
             tuple(block.tensors[name] for name in block.inputs),

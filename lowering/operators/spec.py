@@ -7,6 +7,7 @@ that data cannot say are functions of a `Call`, in one file a family.
 from __future__ import annotations
 
 import enum
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -191,7 +192,7 @@ class Call:
         """An error about an attribute."""
         value = self.operator.attributes.get(name)
         return self.error(
-            Kind.INVALID_ATTRIBUTE, f"attribute {name}={value!r} {message}"
+            Kind.INVALID_ATTRIBUTE, f"attribute {name}={reprlib.repr(value)} {message}"
         )
 
     def bad_shape(self, message: str, operand: int | None = None) -> VerifyError:

@@ -22,6 +22,8 @@ MAX_STRING_BYTES = 1 << 20
 _BUDGET_CAP = 512 << 20
 _BUDGET_FLOOR = 64 << 10
 _BUDGET_FACTOR = 4
+# Work that every table costs, however small.
+_TABLE_CHARGE = 16
 
 _SOFFSET = struct.Struct("<i")
 _UOFFSET = struct.Struct("<I")
@@ -105,7 +107,7 @@ class FlatBuffer:
             layout = self._compile(schema, vtable)
         if position + layout.size > self.size:
             raise damaged(f"a {schema.name} table", position)
-        self._charge(layout.size)
+        self._charge(layout.size + _TABLE_CHARGE)
         record = list(layout.pick(layout.unpack(self.data, position) + layout.defaults))
         for slot, base in layout.offsets:
             if record[slot]:

@@ -39,6 +39,8 @@ MAX_RANK = 32
 # A shape value is a list of numbers, two for each dimension for PAD.
 MAX_SHAPE_LENGTH = 2 * MAX_RANK
 
+_TYPES_IN_MESSAGE = 8
+
 _DTYPES = {int(dtype): dtype for dtype in DType if dtype is not DType.SHAPE}
 _OPERATORS = {int(op): op for op in Op}
 
@@ -493,10 +495,11 @@ def _missing_symbol(
     if symbol in foreign:
 
         def types(names: Sequence[str]) -> str:
-            return ", ".join(
+            shown = [
                 tensors[name].dtype.name if name in tensors else foreign.get(name, "?")
-                for name in names
-            )
+                for name in names[:_TYPES_IN_MESSAGE]
+            ]
+            return ", ".join(shown) + (", ..." if len(shown) < len(names) else "")
 
         return _foreign_type(
             foreign[symbol],

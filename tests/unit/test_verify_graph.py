@@ -398,6 +398,27 @@ def test_nesting_is_limited(depth: int) -> None:
         assert refused(b.graph()).kind == Kind.NESTING_LIMIT
 
 
+def test_nesting_counts_regions_that_were_verified_before() -> None:
+    b = Builder()
+    regions = [b.region(f"r{n}") for n in range(7)]
+
+    def call(caller: Builder, c: Tensor, name: str) -> Tensor:
+        outputs = [(DType.BOOL, ())]
+        names = {"then_graph": name, "else_graph": name}
+        return caller.op_list(Op.COND_IF, [c, c], outputs=outputs, **names)[0]
+
+    # r0 to r3 and r4 to r6 are chains; main calls r0 first, and r6 calls it too.
+    for number, r in reversed(list(enumerate(regions))):
+        c = r.input("c", DType.BOOL, ())
+        following = {3: "", 6: "r0"}.get(number, f"r{number + 1}")
+        r.output(call(r, c, following) if following else r.logical_not(c))
+    c = b.input("c", DType.BOOL, ())
+    b.output(call(b, c, "r0"))
+    verify(dataclasses.replace(b.graph(), regions=b.graph().regions[:5]))
+    b.output(call(b, c, "r4"))
+    assert refused(b.graph()).kind == Kind.NESTING_LIMIT
+
+
 def test_a_region_called_with_two_shapes() -> None:
     b = Builder()
     r = b.region("r")
