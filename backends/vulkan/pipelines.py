@@ -17,6 +17,7 @@ from tosavk.backends.vulkan.spirv import ShaderLibrary
 from tosavk.core.errors import InvalidArgument, ModelError, ResourceLimit
 from tosavk.core.plan import Dispatch
 from tosavk.shaders.catalogue import Kernel, Work
+from tosavk.shaders.variants import module_name
 
 _log = logging.getLogger("tosavk.vulkan")
 
@@ -255,17 +256,18 @@ class Pipelines:
             loaded: dict[str, Cdata] = {}
             for info, key in zip(infos, keys, strict=True):
                 kernel = self.library.kernel(key.kernel)
-                if key.kernel not in loaded:
-                    module = self._create_module(key.kernel)
+                name = module_name(kernel, key.spec)
+                if name not in loaded:
+                    module = self._create_module(name)
                     modules.callback(calls.vkDestroyShaderModule, handle, module, NULL)
-                    loaded[key.kernel] = module
+                    loaded[name] = module
                 info.sType = const.STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO
                 info.layout = self.layout(kernel).pipeline
                 info.stage.sType = (
                     const.STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO
                 )
                 info.stage.stage = const.SHADER_STAGE_COMPUTE_BIT
-                info.stage.module = loaded[key.kernel]
+                info.stage.module = loaded[name]
                 info.stage.pName = entry
                 info.stage.pSpecializationInfo = _specialization(scratch, kernel, key)
             out = ffi.new("VkPipeline[]", len(keys))
