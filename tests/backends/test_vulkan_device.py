@@ -18,7 +18,7 @@ from tosavk.backends.vulkan import instance, list_devices
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
 from tosavk.backends.vulkan.instance import validation_messages
 from tosavk.backends.vulkan.kit import VulkanKit
-from tosavk.backends.vulkan.options import VulkanOptions
+from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.recordings import VulkanRecording
 from tosavk.backends.vulkan.spirv import ShaderLibrary
@@ -32,6 +32,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.device import BoundSlot
 from tosavk.core.errors import (
     DeviceUnavailable,
+    InstanceCreationFailed,
     InvalidArgument,
     ResourceLimit,
     RuntimeUnavailable,
@@ -448,7 +449,7 @@ def test_a_plan_that_does_not_fit_is_refused_by_name(
 def test_a_tensor_beyond_the_storage_range_is_refused(
     opened: VulkanDevice, kit: VulkanKit
 ) -> None:
-    count = opened.plan_limits.max_storage_buffer_range // 4 + 1
+    count = opened.record.limits.storage_buffer_range // 4 + 1
     ops = [Operand(i, 0, count) for i in range(3)]
     plan = plans.one_plan(plans.mix(*ops, bias=0, factor=1), [count] * 3)
     with pytest.raises(ResourceLimit, match="maxStorageBufferRange"):
@@ -492,7 +493,12 @@ def test_the_stripped_module_runs(vulkan_device: str) -> None:
 def test_a_missing_barrier_is_seen_by_validation(vulkan_device: str) -> None:
     """The control of all other tests: synchronization validation is really on."""
     options = VulkanOptions(validation=True, pipeline_cache=False)
-    device = open_device(vulkan_device, options=options)
+    try:
+        device = open_device(vulkan_device, options=options)
+    except InstanceCreationFailed as error:
+        if validation_wanted():
+            raise
+        pytest.skip(str(error))
     kit = device.create_kit()
     plan = plans.chain_plan(N, random_words(1))
     bad = dataclasses.replace(
