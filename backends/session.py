@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tosavk.core.descriptors import (
     MemoryDomain,
 )
 from tosavk.core.dtypes import DType, coerce, pack, unpack
-from tosavk.core.errors import InvalidArgument
+from tosavk.core.errors import InvalidArgument, Released, Unsupported
 from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
 from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.lower import Lowered, lower_graph
@@ -35,6 +36,9 @@ _USAGE = {
 }
 _ACCESS = {SlotRole.INPUT: AccessMode.READ, SlotRole.OUTPUT: AccessMode.WRITE}
 
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Graph
+"""What a program may be given as."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -44,7 +48,22 @@ class TensorSpec:
     dtype: DType
     shape: tuple[int, ...]
 
+    def check(self, value: object) -> NDArray[np.generic]:
+        """The array that a user gives for this tensor, in the type of its kind.
+
+        Raises:
+            InvalidArgument: it has another type or shape.
+        """
+        array = coerce(self.name, self.dtype, value, canonical_bool=False)
+        if array.shape != self.shape:
+            raise InvalidArgument(
+                f"input {self.name!r} has shape {self.shape}, "
+                f"got an array of shape {array.shape}"
+            )
+        return array
+
     def __str__(self) -> str:
+        """The tensor for people, such as `x: FP32 1x4`."""
         dims = "x".join(map(str, self.shape)) or "scalar"
         return f"{self.name}: {self.dtype.name} {dims}"
 
@@ -75,6 +94,7 @@ class Session:
             ModelError: the device refuses the program.
         """
         self._accelerator = accelerator
+        self._closed = False
         self._closing = ExitStack()
         if owns_accelerator:
             self._closing.enter_context(accelerator)
@@ -133,31 +153,19 @@ class Session:
             twice appears once.
 
         Raises:
-            InvalidArgument: an input is missing, unknown, or has a wrong type or shape.
+            InvalidArgument: an input is missing, unknown, or has a wrong type or shape;
+                nothing has run then.
+            Released: the session is closed.
             DeviceLost: the device was lost while it ran.
         """
-        given = dict(inputs or {})
-        count = len(self.inputs)
-        for slot, buffer in zip(self.plan.inputs, self._buffers[:count], strict=True):
-            if slot.name not in given:
-                raise InvalidArgument(
-                    f"input {slot.name!r} is missing; the program takes "
-                    + "; ".join(map(str, self.inputs))
-                )
-            array = coerce(
-                slot.name, slot.dtype, given.pop(slot.name), canonical_bool=False
-            )
-            if array.shape != slot.shape:
-                raise InvalidArgument(
-                    f"input {slot.name!r} has shape {slot.shape}, "
-                    f"got an array of shape {array.shape}"
-                )
+        if self._closed:
+            raise Released("the program is closed; load it again to run it")
+        arrays = self._accept(dict(inputs or {}))
+        count = len(arrays)
+        for slot, buffer, array in zip(
+            self.plan.inputs, self._buffers[:count], arrays, strict=True
+        ):
             buffer.write(0, pack(slot.dtype, array))
-        if given:
-            raise InvalidArgument(
-                f"{sorted(given)} are no inputs; the program takes "
-                + "; ".join(map(str, self.inputs))
-            )
         with self._prepared.submit() as event:
             event.wait()
             if event.error is not None:
@@ -171,6 +179,7 @@ class Session:
 
     def close(self) -> None:
         """Gives everything back that the session made; may be called twice."""
+        self._closed = True
         self._closing.close()
 
     def __enter__(self) -> Self:
@@ -184,27 +193,55 @@ class Session:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        """What is loaded where."""
+        takes = ", ".join(map(str, self.inputs))
+        gives = ", ".join(map(str, self.outputs))
+        state = ", closed" if self._closed else ""
+        return f"<Session ({takes}) -> ({gives}) on {self.device_name}{state}>"
 
-def read_model(
-    source: str | Path | bytes | memoryview | Graph,
-) -> bytes | memoryview | Graph:
+    def _accept(self, given: dict[str, object]) -> list[NDArray[np.generic]]:
+        """The arrays of all inputs in order, checked."""
+        arrays: list[NDArray[np.generic]] = []
+        for spec in self.inputs:
+            if spec.name not in given:
+                raise InvalidArgument(
+                    f"input {spec.name!r} is missing; the program takes "
+                    + "; ".join(map(str, self.inputs))
+                )
+            arrays.append(spec.check(given.pop(spec.name)))
+        if given:
+            raise InvalidArgument(
+                f"{', '.join(map(repr, given))}: no such input; the program takes "
+                + ("; ".join(map(str, self.inputs)) or "none")
+            )
+        return arrays
+
+
+def read_model(source: Source) -> bytes | memoryview | Graph:
     """The bytes of a model that may be given as a path.
 
     Raises:
         InvalidArgument: the file cannot be read.
     """
-    if isinstance(source, str | Path):
-        try:
-            return Path(source).read_bytes()
-        except OSError as error:
-            raise InvalidArgument(
-                f"cannot read model {str(source)!r}: {error.strerror or error}"
-            ) from error
-    return source
+    if isinstance(source, bytes | memoryview | Graph):
+        return source
+    if isinstance(source, bytearray):
+        return bytes(source)
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read model {str(source)!r}: {error.strerror or error}"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"a model is a path, bytes or a Graph, not {source!r}: {error}"
+        ) from error
 
 
 def load(
-    source: str | Path | bytes | memoryview | Graph,
+    source: Source,
     *,
     backend: str = "vulkan",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -223,14 +260,22 @@ def load(
         Unsupported: the kernels lack an operator or type.
         InitError: no such device.
     """
+    mode = parse_numerics(numerics)
     graph = load_graph(read_model(source), shapes=shapes)
-    accelerator = open_accelerator(backend)
+    return load_on(open_accelerator(backend), graph, numerics=mode)
+
+
+def load_on(
+    accelerator: Accelerator, graph: Graph, *, numerics: Numerics = Numerics.STRICT
+) -> Session:
+    """Loads a verified graph on an accelerator, which the session closes in the end.
+
+    Raises:
+        ModelError: the device refuses the program; the accelerator is closed.
+    """
     try:
-        lowered = lower_graph(
-            graph,
-            limits=accelerator.device.plan_limits,
-            numerics=parse_numerics(numerics),
-        )
+        limits = accelerator.device.plan_limits
+        lowered = lower_graph(graph, limits=limits, numerics=numerics)
     except BaseException:
         accelerator.close()
         raise
@@ -267,4 +312,4 @@ def _best_domain(accelerator: Accelerator) -> MemoryDomain:
     for domain in (MemoryDomain.SHARED, MemoryDomain.DEVICE, MemoryDomain.HOST):
         if domain in offered:
             return domain
-    raise InvalidArgument("the device offers no memory domain")
+    raise Unsupported("the device offers no memory domain")

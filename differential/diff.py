@@ -8,31 +8,41 @@ operator, so errors of earlier operators neither hide nor add to later ones.
 
 from __future__ import annotations
 
-import statistics
-import time
+import dataclasses
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.registry import open_accelerator, parse_spec
-from tosavk.backends.session import Session, tensor_spec
-from tosavk.core.accelerator import Accelerator
-from tosavk.core.errors import Error, InvalidArgument
+from tosavk.backends.session import tensor_spec
+from tosavk.core.dtypes import DType, pack
+from tosavk.core.errors import DeviceUnavailable, InitError, InvalidArgument
 from tosavk.core.plan import Numerics
+from tosavk.differential.exceptions import Trait, excuses_output
 from tosavk.differential.inputs import fill_inputs
 from tosavk.differential.operators import check_operators
-from tosavk.differential.result import BackendRun, Comparison, DiffResult
+from tosavk.differential.result import (
+    KNOWN_EXCEPTION,
+    Comparison,
+    DiffResult,
+    Ending,
+    Finding,
+    FindingKind,
+    InputOrigin,
+    OperatorComparison,
+)
+from tosavk.differential.sides import REFERENCE, Side, ending_of
 from tosavk.differential.tensors import compare_exactly, compare_with_reference
 from tosavk.lowering.graph import Graph
-from tosavk.lowering.lower import lower_graph
-from tosavk.lowering.program import expose, intermediates
+from tosavk.lowering.lower import live_operators
 
 Array = NDArray[np.generic]
 Progress = Callable[[str], None]
-
-REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +51,41 @@ class DiffRequest:
 
     Attributes:
         graph: a verified graph.
-        model: its name for the report.
-        backends: at least two specifications.
+        model: its path or name for the report.
+        model_sha256: of its file, or "".
+        backends: at least two specifications; one may come several times.
+        optional: whether a backend that is not there is left out; otherwise one that
+            names no device is an error, and one that cannot be opened a finding.
         given: arrays for some inputs.
+        paths: files that they were read from, by input name.
         seed: seed for the other inputs.
         numerics: mode.
         node_by_node: compare every operator.
         repeats: further runs for latency and repeatability.
+        command: the words of the command line that repeats this, or empty.
+        environment: variables that choose drivers.
     """
 
     graph: Graph
     model: str
     backends: tuple[str, ...]
-    given: Mapping[str, Array]
-    seed: int
-    numerics: Numerics
-    node_by_node: bool
+    given: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    seed: int = 0
+    numerics: Numerics = Numerics.STRICT
+    node_by_node: bool = False
+    model_sha256: str = ""
+    optional: bool = False
+    paths: Mapping[str, str] = field(default_factory=dict[str, str])
     repeats: int = 3
-
-
-@dataclass(slots=True)
-class _Side:
-    """A backend while the diff runs."""
-
-    run: BackendRun
-    outputs: dict[str, Array]
-    tensors: dict[str, Array]
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
-    def is_reference(self) -> bool:
-        return parse_spec(self.run.spec)[0] == REFERENCE
+    def probing(self) -> bool:
+        """Whether operators are compared too."""
+        return self.node_by_node or any(
+            parse_spec(spec)[0] == REFERENCE for spec in self.backends
+        )
 
 
 def diff(request: DiffRequest, progress: Progress = lambda _: None) -> DiffResult:
@@ -78,228 +93,265 @@ def diff(request: DiffRequest, progress: Progress = lambda _: None) -> DiffResul
 
     Raises:
         InvalidArgument: fewer than two backends, or inputs that do not fit.
-        InitError: a backend specification names no device.
+        DeviceUnavailable: a backend specification names no device, or several.
     """
     if len(request.backends) < 2:
-        raise InvalidArgument("a comparison needs at least two backends")
+        raise InvalidArgument(
+            "a comparison needs at least two backends; give --backend twice or more"
+        )
     for spec in request.backends:
         parse_spec(spec)
-    probing = request.node_by_node or any(
-        parse_spec(spec)[0] == REFERENCE for spec in request.backends
-    )
-    inputs = _inputs(request)
-    sides = [
-        _run(request, spec, inputs, progress, probing=probing)
-        for spec in request.backends
-    ]
-    done = [side for side in sides if not side.run.failure]
-    progress("comparing outputs")
-    findings = [
-        f"{side.run.spec} failed: {side.run.failure}"
-        for side in sides
-        if side.run.failure
-    ]
-    findings += [
-        f"{side.run.spec} gives different bits from run to run"
-        for side in done
-        if not side.run.repeatable
-    ]
-    findings += _changed_by_exposure(done)
-    outputs = _compare_outputs(request, done)
-    operators = (
-        check_operators(
-            request.graph,
-            {side.run.spec: side.tensors for side in done if not side.is_reference},
-            against_reference=any(side.is_reference for side in done),
-            exact=request.numerics is Numerics.STRICT,
-            progress=progress,
-        )
-        if probing
-        else ()
-    )
-    findings += [_describe(c) for c in outputs if not c.agreed]
-    for item in operators:
-        findings += [
-            f"operator {item.operator.index} {item.operator.op}: {_describe(c)}"
-            for c in item.comparisons
-            if not c.agreed
-        ]
-    return DiffResult(
-        model=request.model,
-        numerics=request.numerics.value,
-        inputs=_describe_inputs(request, inputs),
-        runs=tuple(side.run for side in sides),
-        outputs=outputs,
-        operators=operators,
-        findings=tuple(findings),
-        notes=tuple(_notes(outputs)),
-    )
-
-
-def _inputs(request: DiffRequest) -> dict[str, Array]:
     block = request.graph.main
     specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
-    return fill_inputs(specs, request.given, seed=request.seed)
+    inputs = fill_inputs(specs, request.given, seed=request.seed)
+    with ExitStack() as stack:
+        sides = _open(request, stack, progress)
+        for side in sides:
+            side.run(
+                request.graph,
+                inputs,
+                repeats=request.repeats,
+                probing=request.probing,
+                progress=progress,
+            )
+        progress("comparing outputs")
+        done = [side for side in sides if side.ran]
+        operators: tuple[OperatorComparison, ...] = ()
+        if request.probing:
+            operators = check_operators(
+                request.graph,
+                [side for side in done if not side.is_reference],
+                against_reference=any(side.is_reference for side in done),
+                exact=request.numerics is Numerics.STRICT,
+                progress=progress,
+            )
+        outputs = _compare_outputs(request, done, operators)
+    return DiffResult(
+        model=request.model,
+        model_sha256=request.model_sha256,
+        numerics=request.numerics.value,
+        inputs=_origins(request, inputs),
+        runs=tuple(side.record for side in sides),
+        outputs=outputs,
+        operators=operators,
+        findings=tuple(_findings(sides, outputs, operators)),
+        notes=tuple(_notes(request, sides, outputs, operators)),
+        command=request.command,
+        environment=request.environment,
+    )
 
 
-def _run(
-    request: DiffRequest,
-    spec: str,
-    inputs: Mapping[str, Array],
-    progress: Progress,
-    *,
-    probing: bool,
-) -> _Side:
-    progress(f"{spec}: loading")
-    start = time.perf_counter()
-    with open_accelerator(spec) as accelerator:
+def _open(request: DiffRequest, stack: ExitStack, progress: Progress) -> list[Side]:
+    """Opens every backend first, so that a wrong name costs no time."""
+    sides: list[Side] = []
+    seen: Counter[str] = Counter()
+    for spec in request.backends:
+        seen[spec] += 1
+        label = spec if seen[spec] == 1 else f"{spec} ({seen[spec]})"
+        progress(f"{label}: opening the device")
         try:
-            return _run_on(
-                request, accelerator, spec, inputs, progress, start, probing=probing
-            )
-        except InvalidArgument:
-            raise
-        except Error as error:
-            failure = f"{type(error).__name__}: {error}"
-            run = BackendRun(spec, accelerator.name, failure=failure)
-            return _Side(run, {}, {})
+            accelerator = stack.enter_context(open_accelerator(spec))
+        except InitError as error:
+            if isinstance(error, DeviceUnavailable) and not request.optional:
+                raise
+            ending = Ending.LEFT_OUT if request.optional else Ending.FAILED
+            sides.append(_unopened(request, label, spec, ending, error))
+        except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
+            sides.append(_unopened(request, label, spec, ending_of(error), error))
+        else:
+            sides.append(Side(label, spec, accelerator, numerics=request.numerics))
+    return sides
 
 
-def _run_on(
-    request: DiffRequest,
-    accelerator: Accelerator,
-    spec: str,
-    inputs: Mapping[str, Array],
-    progress: Progress,
-    start: float,
-    *,
-    probing: bool,
-) -> _Side:
-    name = accelerator.name
-    lowered = lower_graph(
-        request.graph, limits=accelerator.device.plan_limits, numerics=request.numerics
-    )
-    with Session(accelerator, lowered) as session:
-        loaded = time.perf_counter()
-        progress(f"{spec}: running on {name}")
-        outputs = session.run(inputs)
-        first = time.perf_counter()
-        repeatable, seconds = True, []
-        for _ in range(request.repeats):
-            begin = time.perf_counter()
-            again = session.run(inputs)
-            seconds.append(time.perf_counter() - begin)
-            repeatable &= all(
-                np.array_equal(_bits(again[key]), _bits(outputs[key]))
-                for key in outputs
-            )
-    tensors = _probe(request, accelerator, spec, inputs, progress) if probing else {}
-    run = BackendRun(
+def _unopened(
+    request: DiffRequest, label: str, spec: str, ending: Ending, error: Exception
+) -> Side:
+    return Side(
+        label,
         spec,
-        name,
-        load_s=loaded - start,
-        first_s=first - loaded,
-        steady_s=statistics.median(seconds) if seconds else 0.0,
-        repeatable=repeatable,
+        None,
+        numerics=request.numerics,
+        ending=ending,
+        failure=f"{type(error).__name__}: {error}",
     )
-    return _Side(run, outputs, tensors)
-
-
-def _probe(
-    request: DiffRequest,
-    accelerator: Accelerator,
-    spec: str,
-    inputs: Mapping[str, Array],
-    progress: Progress,
-) -> dict[str, Array]:
-    """All intermediates of a device, by plans that have them as outputs."""
-    if parse_spec(spec)[0] == REFERENCE:
-        return {}
-    progress(f"{spec}: reading every intermediate")
-    graph = request.graph
-    names = intermediates(graph)
-    limits = accelerator.info.limits
-    room = min(limits.max_bindings_per_submission, limits.max_buffers_per_context)
-    chunk = max(1, room - len(graph.main.inputs) - len(graph.main.outputs))
-    tensors: dict[str, Array] = dict(inputs)
-    for start in range(0, max(1, len(names)), chunk):
-        lowered = lower_graph(
-            expose(graph, names[start : start + chunk]),
-            limits=accelerator.device.plan_limits,
-            numerics=request.numerics,
-        )
-        with Session(accelerator, lowered) as session:
-            tensors.update(session.run(inputs))
-    return tensors
-
-
-def _changed_by_exposure(sides: Sequence[_Side]) -> list[str]:
-    """Outputs that change when nothing shares arena memory: a planning fault."""
-    return [
-        f"{side.run.spec}: output {name!r} changes when every intermediate is kept; "
-        f"arena reuse or a barrier of the plan is wrong"
-        for side in sides
-        for name, array in side.outputs.items()
-        if name in side.tensors
-        and not np.array_equal(_bits(array), _bits(side.tensors[name]))
-    ]
 
 
 def _compare_outputs(
-    request: DiffRequest, sides: Sequence[_Side]
+    request: DiffRequest,
+    sides: Sequence[Side],
+    operators: Sequence[OperatorComparison],
 ) -> tuple[Comparison, ...]:
     devices = [side for side in sides if not side.is_reference]
     references = [side for side in sides if side.is_reference]
     tensors = request.graph.main.tensors
-    names = dict.fromkeys(request.graph.main.outputs)
+    exact = not _has_floats(request.graph)
     result: list[Comparison] = []
-    for name in names:
+    for name in dict.fromkeys(request.graph.main.outputs):
         tensor = tensors[name]
         if request.numerics is Numerics.STRICT:
-            result += [
-                compare_exactly(
+            for other in devices[1:]:
+                comparison = compare_exactly(
                     tensor,
-                    (devices[0].run.spec, devices[0].outputs[name]),
-                    (other.run.spec, other.outputs[name]),
+                    (other.label, other.outputs[name]),
+                    (devices[0].label, devices[0].outputs[name]),
                 )
-                for other in devices[1:]
-            ]
+                if not comparison.agreed:
+                    comparison = _excused(comparison, other, devices[0], operators)
+                result.append(comparison)
         result += [
             compare_with_reference(
                 tensor,
-                (side.run.spec, side.outputs[name]),
-                (reference.run.spec, reference.outputs[name]),
+                (side.label, side.outputs[name]),
+                (reference.label, reference.outputs[name]),
+                exact=exact,
             )
-            for reference in references
-            for side in devices
+            for reference in references[:1]
+            for side in (*devices, *references[1:])
         ]
     return tuple(result)
 
 
-def _describe(c: Comparison) -> str:
-    text = f"{c.tensor!r} of {c.left} and {c.right}: {c.outcome} ({c.rule})"
-    if c.differing:
-        text += f", {c.differing} of {c.elements} elements"
-    if c.worst is not None:
-        text += f", worst at {list(c.worst.index)}: {c.worst.left} and {c.worst.right}"
-    return text
+def _excused(
+    comparison: Comparison,
+    left: Side,
+    right: Side,
+    operators: Sequence[OperatorComparison],
+) -> Comparison:
+    """An output's difference, as a known exception if operators or values explain it.
+
+    Operators are compared on equal inputs. So when all of them agree between the two
+    sides, and one does by a known exception, that is where the difference comes from.
+    """
+    labels = {left.label, right.label}
+    between = [
+        c
+        for item in operators
+        for c in item.comparisons
+        if labels & {c.left, c.right} and c.right != REFERENCE
+    ]
+    inner = [c for c in between if c.outcome == KNOWN_EXCEPTION]
+    if between:
+        note = inner[0].note if inner and all(c.agreed for c in between) else ""
+    else:
+        name = comparison.tensor
+        used = excuses_output(
+            DType[comparison.dtype],
+            left.outputs[name],
+            right.outputs[name],
+            frozenset[Trait]().union(left.traits(), right.traits()),
+        )
+        note = f"explained by: {', '.join(used)}" if used else ""
+    if not note:
+        return comparison
+    return dataclasses.replace(
+        comparison, agreed=True, outcome=KNOWN_EXCEPTION, note=note
+    )
 
 
-def _describe_inputs(
+def _has_floats(graph: Graph) -> bool:
+    """Whether any value that the outputs depend on is a float."""
+    tensors = graph.main.tensors
+    return any(
+        tensors[name].dtype.is_float
+        for op in live_operators(graph.main)
+        for name in (*op.inputs, *op.outputs)
+    )
+
+
+def _findings(
+    sides: Sequence[Side],
+    outputs: Sequence[Comparison],
+    operators: Sequence[OperatorComparison],
+) -> list[Finding]:
+    """Everything that is wrong, in order of importance."""
+    found = [
+        Finding(
+            FindingKind.BACKEND,
+            f"{side.label} failed: {side.record.failure}",
+            (side.label,),
+        )
+        for side in sides
+        if side.record.ending is Ending.FAILED
+    ]
+    for item in operators:
+        where = f"operator {item.operator.index} {item.operator.op}"
+        if item.operator.location:
+            where += f" at {item.operator.location}"
+        found += [
+            Finding(
+                FindingKind.OPERATOR,
+                f"{where}: {c}",
+                (c.left, c.right),
+                c.tensor,
+                item.operator,
+            )
+            for c in item.comparisons
+            if not c.agreed
+        ]
+    found += [
+        Finding(
+            FindingKind.PLAN,
+            f"{side.label}: output {name!r} changes when every intermediate is kept; "
+            f"arena reuse or a barrier of the plan is wrong",
+            (side.label,),
+            name,
+        )
+        for side in sides
+        for name in side.changed
+    ]
+    found += [
+        Finding(
+            FindingKind.REPEATABILITY,
+            f"{side.label} gives different bits from run to run",
+            (side.label,),
+        )
+        for side in sides
+        if not side.record.repeatable
+    ]
+    found += [
+        Finding(FindingKind.OUTPUT, f"output {c}", (c.left, c.right), c.tensor)
+        for c in outputs
+        if not c.agreed
+    ]
+    return found
+
+
+def _notes(
+    request: DiffRequest,
+    sides: Sequence[Side],
+    outputs: Sequence[Comparison],
+    operators: Sequence[OperatorComparison],
+) -> list[str]:
+    """What a reader must know besides, each once."""
+    notes: dict[str, None] = {}
+    for side in sides:
+        if side.record.ending not in (Ending.RAN, Ending.FAILED):
+            notes[f"{side.label}: {side.record.ending}: {side.record.failure}"] = None
+    for c in outputs:
+        if c.note:
+            notes[f"output {c.tensor!r}: {c.note}"] = None
+    for item in operators:
+        for c in item.comparisons:
+            if c.outcome in (KNOWN_EXCEPTION, "unpredictable"):
+                text = f"operator {item.operator.index} {item.operator.op} of {c.left}"
+                notes[f"{text} and {c.right}: {c.outcome}: {c.note}"] = None
+    if not request.probing and any(not c.agreed for c in outputs):
+        notes["--node-by-node names the operator that differs"] = None
+    return list(notes)
+
+
+def _origins(
     request: DiffRequest, inputs: Mapping[str, Array]
-) -> tuple[str, ...]:
+) -> tuple[InputOrigin, ...]:
+    tensors = request.graph.main.tensors
     return tuple(
-        f"{name}: {array.dtype} {'x'.join(map(str, array.shape)) or 'scalar'}, "
-        + ("given" if name in request.given else f"random, seed {request.seed}")
+        InputOrigin(
+            name=name,
+            dtype=tensors[name].dtype.name,
+            shape=array.shape,
+            seed=None if name in request.given else request.seed,
+            path=request.paths.get(name, ""),
+            sha256=hashlib.sha256(pack(tensors[name].dtype, array)).hexdigest(),
+        )
         for name, array in inputs.items()
     )
-
-
-def _notes(outputs: Sequence[Comparison]) -> list[str]:
-    return list(
-        dict.fromkeys(f"output {c.tensor!r}: {c.note}" for c in outputs if c.note)
-    )
-
-
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tosavk.backends.session import TensorSpec
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import InvalidArgument
 
-
-class InputSpec(Protocol):
-    """Name, type and shape of an input."""
-
-    @property
-    def name(self) -> str:
-        """Name in the graph."""
-        ...
-
-    @property
-    def dtype(self) -> DType:
-        """TOSA type."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dimensions."""
-        ...
+_INTEGER_BITS = {DType.INT4: 4, DType.INT48: 48, DType.SHAPE: 8}
 
 
 def random_array(
@@ -39,32 +22,39 @@ def random_array(
         return rng.uniform(-1, 1, shape).astype(np.float32).astype(dtype.numpy)
     if dtype is DType.BOOL:
         return rng.integers(0, 2, shape).astype(np.bool_)
-    bits = {DType.INT4: 4, DType.INT48: 48, DType.SHAPE: 8}.get(dtype, dtype.bits)
+    bits = _INTEGER_BITS.get(dtype, dtype.bits)
+    # TOSA's INT4 has no -8.
     low = -(1 << (bits - 1)) + (1 if dtype is DType.INT4 else 0)
     return rng.integers(low, 1 << (bits - 1), shape).astype(dtype.numpy)
 
 
 def fill_inputs(
-    specs: Sequence[InputSpec],
+    specs: Sequence[TensorSpec],
     given: Mapping[str, NDArray[np.generic]],
     *,
     seed: int,
 ) -> dict[str, NDArray[np.generic]]:
-    """An array for every input.
+    """An array for every input, checked.
+
+    A random array depends on the seed and the input's position only, so that giving
+    one input leaves the others as they were.
 
     Raises:
-        InvalidArgument: an array is given for a name that is no input.
+        InvalidArgument: an array is given for a name that is no input, or has another
+            type or shape than the input.
     """
     names = [spec.name for spec in specs]
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise InvalidArgument(
-            f"{unknown} are no inputs of the model; it has {', '.join(names) or 'none'}"
+            f"{', '.join(map(repr, unknown))}: no such input; the model takes "
+            + ("; ".join(map(str, specs)) or "none")
         )
-    rng = np.random.default_rng(seed)
     return {
-        spec.name: given[spec.name]
+        spec.name: spec.check(given[spec.name])
         if spec.name in given
-        else random_array(spec.dtype, spec.shape, rng)
-        for spec in specs
+        else random_array(
+            spec.dtype, spec.shape, np.random.default_rng([seed, position])
+        )
+        for position, spec in enumerate(specs)
     }

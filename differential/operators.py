@@ -1,20 +1,30 @@
 """Compares every operator on equal inputs.
 
-Between devices: an operator whose inputs have the same bits must give the same bits
-(strict mode). Against the reference: given the inputs that the device itself computed,
-its result must obey TOSA's rule for the operator.
+Between devices: an operator that is given the same bits must give the same bits (strict
+mode). A device whose inputs differ already, because of an operator before, runs the
+operator again on the other's inputs, so that a fault does not hide those behind it.
+Against the reference: given the inputs that the device itself computed, its result must
+obey TOSA's rule for the operator. Source: docs/adr/0005.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.reference import expect
+from tosavk.backends.reference import Expected, Note, expect
 from tosavk.core.errors import Unsupported
-from tosavk.differential.result import Comparison, OperatorComparison
+from tosavk.differential.compare import compare_bits
+from tosavk.differential.exceptions import Trait, excuses
+from tosavk.differential.result import (
+    KNOWN_EXCEPTION,
+    Comparison,
+    OperatorComparison,
+)
+from tosavk.differential.sides import Side
 from tosavk.differential.tensors import compare_exactly, judge_operator
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.errors import operator_name
@@ -24,82 +34,241 @@ from tosavk.lowering.lower import live_operators
 
 Array = NDArray[np.generic]
 
+LOAD = "load"
+"""Label of values that are computed on the host when a program is loaded."""
+
 
 def check_operators(
     graph: Graph,
-    sides: Mapping[str, Mapping[str, Array]],
+    sides: Sequence[Side],
     *,
     against_reference: bool,
     exact: bool,
     progress: Callable[[str], None],
 ) -> tuple[OperatorComparison, ...]:
-    """Compares all live operators that are computed at run time.
+    """Compares all live operators.
 
     Args:
         graph: a verified graph.
-        sides: every device's tensors by name, by backend specification.
+        sides: the devices, probed.
         against_reference: judge each device by TOSA's rules.
-        exact: compare devices bit for bit with the first one.
+        exact: compare devices with each other bit for bit.
         progress: told which operator is being looked at.
+
+    Returns:
+        Every operator that is computed at run time, and those computed when a program
+        is loaded of which the reference says something else.
     """
-    block = graph.main
-    live = live_operators(block)
-    constants = fold(block, live)
-    work = [
-        op
-        for op in live
-        if op.op not in CONSTANT_OPS
-        and not all(name in constants for name in op.outputs)
-    ]
-    result: list[OperatorComparison] = []
-    for number, op in enumerate(work):
-        progress(f"comparing operator {number + 1} of {len(work)}, {op.op.name}")
-        found = _between_devices(op, block, sides) if exact else []
-        if against_reference:
-            for spec, tensors in sides.items():
-                found += _against_reference(graph, op, spec, {**constants, **tensors})
-        if found:
-            result.append(OperatorComparison(operator_name(op), tuple(found)))
-    return tuple(result)
+    return _Check(graph, sides, against_reference=against_reference, exact=exact).all(
+        progress
+    )
 
 
-def _between_devices(
-    op: Operator, block: Block, sides: Mapping[str, Mapping[str, Array]]
-) -> list[Comparison]:
-    specs = list(sides)
-    found: list[Comparison] = []
-    for other in specs[1:]:
-        left, right = sides[specs[0]], sides[other]
-        same_inputs = all(
-            name not in left
-            or compare_exactly(
-                block.tensors[name], (specs[0], left[name]), (other, right[name])
-            ).agreed
-            for name in op.inputs
-        )
-        if not same_inputs:
-            continue
-        found += [
-            compare_exactly(
-                block.tensors[name], (specs[0], left[name]), (other, right[name])
-            )
-            for name in op.outputs
-            if name in left
+class _Check:
+    """The comparison of one program's operators.
+
+    Args:
+        graph: a verified graph.
+        sides: the devices.
+        against_reference: as `check_operators`.
+        exact: as `check_operators`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sides: Sequence[Side],
+        *,
+        against_reference: bool,
+        exact: bool,
+    ) -> None:
+        self._graph = graph
+        self._block: Block = graph.main
+        self._sides = [side for side in sides if side.tensors]
+        self._against_reference = against_reference
+        self._exact = exact
+        self._live = live_operators(self._block)
+        self._constants: dict[str, Array] = dict(fold(self._block, self._live))
+        # Whether a side has the same bits as the first one, by tensor and label.
+        self._same: dict[tuple[str, str], bool] = {}
+
+    def all(self, progress: Callable[[str], None]) -> tuple[OperatorComparison, ...]:
+        """Compares every operator, in the order of execution."""
+        work = [op for op in self._live if op.op not in CONSTANT_OPS and op.outputs]
+        result: list[OperatorComparison] = []
+        for number, op in enumerate(work):
+            progress(f"comparing operator {number + 1} of {len(work)}, {op.op.name}")
+            if all(name in self._constants for name in op.outputs):
+                found = self._folded(op) if self._against_reference else []
+            else:
+                found = self._between_devices(op) if self._exact else []
+                if self._against_reference:
+                    found += self._by_rule(op)
+            if found:
+                result.append(OperatorComparison(operator_name(op), tuple(found)))
+        return tuple(result)
+
+    def _folded(self, op: Operator) -> list[Comparison]:
+        """What the host computed at load, where the reference says something else."""
+        values = {name: self._constants[name] for name in op.outputs}
+        found = self._judge(op, LOAD, self._constants, values)
+        return [c for c in found if not c.agreed]
+
+    def _between_devices(self, op: Operator) -> list[Comparison]:
+        if len(self._sides) < 2:
+            return []
+        first = self._sides[0]
+        outputs = [name for name in op.outputs if name in first.tensors]
+        results: dict[str, Mapping[str, Array]] = {first.label: first.tensors}
+        rerun: set[str] = set()
+        for side in self._sides[1:]:
+            if all(self._is_same(name, side) for name in op.inputs):
+                results[side.label] = side.tensors
+                continue
+            operands = {
+                name: first.tensors[name] for name in op.inputs if name in first.tensors
+            }
+            again = side.rerun(op, self._block, self._graph, operands, self._constants)
+            if again:
+                results[side.label] = again
+                rerun.add(side.label)
+        return [
+            comparison
+            for name in outputs
+            for comparison in self._compare(op, name, results, rerun)
         ]
-    return found
+
+    def _compare(
+        self,
+        op: Operator,
+        name: str,
+        results: Mapping[str, Mapping[str, Array]],
+        rerun: set[str],
+    ) -> list[Comparison]:
+        """All sides' results of one tensor against what most of them say."""
+        tensor = self._block.tensors[name]
+        base = _majority({label: values[name] for label, values in results.items()})
+        found: list[Comparison] = []
+        for label, values in results.items():
+            if label == base:
+                continue
+            comparison = compare_exactly(
+                tensor,
+                (label, values[name]),
+                (base, results[base][name]),
+                rerun=label in rerun,
+            )
+            if not comparison.agreed:
+                comparison = self._excused(op, comparison, results)
+            found.append(comparison)
+        return found
+
+    def _excused(
+        self,
+        op: Operator,
+        comparison: Comparison,
+        results: Mapping[str, Mapping[str, Array]],
+    ) -> Comparison:
+        """The comparison, as a known exception if it is one."""
+        present = frozenset[Trait]().union(
+            *(
+                side.traits()
+                for side in self._sides
+                if side.label in (comparison.left, comparison.right)
+            )
+        )
+        if not present:
+            return comparison
+        name = comparison.tensor
+        first = self._sides[0].tensors
+        used = excuses(
+            op.op,
+            self._block.tensors[name].dtype,
+            [self._operand(operand, first) for operand in op.inputs],
+            results[comparison.left][name],
+            results[comparison.right][name],
+            present,
+        )
+        if not used:
+            return comparison
+        return dataclasses.replace(
+            comparison,
+            agreed=True,
+            outcome=KNOWN_EXCEPTION,
+            note=f"explained by: {', '.join(used)}",
+        )
+
+    def _by_rule(self, op: Operator) -> list[Comparison]:
+        """Judges every device; what has the same bits is judged once."""
+        found: list[Comparison] = []
+        first: list[Comparison] = []
+        for side in self._sides:
+            alike = found and all(
+                self._is_same(name, side) for name in (*op.inputs, *op.outputs)
+            )
+            if alike:
+                found += [dataclasses.replace(c, left=side.label) for c in first]
+                continue
+            judged = self._judge(op, side.label, side.tensors, side.tensors)
+            first = first or judged
+            found += judged
+        return found
+
+    def _judge(
+        self,
+        op: Operator,
+        label: str,
+        tensors: Mapping[str, Array],
+        values: Mapping[str, Array],
+    ) -> list[Comparison]:
+        operands = [self._operand(name, tensors) for name in op.inputs]
+        notes: list[Note] = []
+        try:
+            expected: list[Expected] = expect(
+                op, self._block, operands, graph=self._graph, notes=notes
+            )
+        except Unsupported:
+            return []
+        reason = "; ".join(dict.fromkeys(note.reason for note in notes))
+        return [
+            judge_operator(
+                op,
+                self._block,
+                position,
+                expected[position],
+                (label, values[name]),
+                open_because=f"TOSA leaves this open: {reason}" if reason else "",
+            )
+            for position, name in enumerate(op.outputs)
+            if name in values
+        ]
+
+    def _operand(self, name: str, tensors: Mapping[str, Array]) -> Array:
+        return tensors[name] if name in tensors else self._constants[name]
+
+    def _is_same(self, name: str, side: Side) -> bool:
+        """Whether a side has the first side's bits in a tensor (or it is constant)."""
+        first = self._sides[0]
+        if side is first or name not in first.tensors:
+            return True
+        key = (name, side.label)
+        if key not in self._same:
+            self._same[key] = compare_exactly(
+                self._block.tensors[name],
+                (first.label, first.tensors[name]),
+                (side.label, side.tensors[name]),
+            ).agreed
+        return self._same[key]
 
 
-def _against_reference(
-    graph: Graph, op: Operator, spec: str, tensors: Mapping[str, Array]
-) -> list[Comparison]:
-    block = graph.main
-    operands = [tensors[name] for name in op.inputs]
-    try:
-        expected = expect(op, block, operands, graph=graph)
-    except Unsupported:
-        return []
-    return [
-        judge_operator(op, block, position, expected[position], (spec, tensors[name]))
-        for position, name in enumerate(op.outputs)
-        if name in tensors
-    ]
+def _majority(values: Mapping[str, Array]) -> str:
+    """The first label among the most that have the same bits."""
+    groups: list[list[str]] = []
+    for label, array in values.items():
+        for group in groups:
+            if compare_bits(values[group[0]], array).equal:
+                group.append(label)
+                break
+        else:
+            groups.append([label])
+    return max(groups, key=len)[0]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import PurePath
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tosavk.differential.result import Comparison, DiffResult, Verdict
+from tosavk.core.plan import OperatorName
+from tosavk.differential.result import KNOWN_EXCEPTION, Comparison, DiffResult
+from tosavk.differential.summary import summary
 
 _CELL = 6
 _MAX_PICTURES = 12
+_REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,40 @@ class Picture:
 
     svg: Markup
     caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one device says of one operator's result.
+
+    Attributes:
+        text: the outcome in a few characters.
+        style: class of the cell: "ok", "no" or "warn".
+        title: the whole comparison.
+    """
+
+    text: str
+    style: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One result of one operator, over all devices.
+
+    Attributes:
+        operator: which one.
+        tensor: name of the result.
+        shape: its type and dimensions.
+        rule: the reference's rule, or "same bits".
+        cells: one for every device; None where nothing was compared.
+    """
+
+    operator: OperatorName
+    tensor: str
+    shape: str
+    rule: str
+    cells: tuple[Cell | None, ...]
 
 
 def render(result: DiffResult) -> str:
@@ -32,51 +71,84 @@ def render(result: DiffResult) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    devices = _devices(result)
     return environment.get_template("report.html.j2").render(
         result=result,
+        model=PurePath(result.model).name,
         summary=summary(result),
         pictures=_pictures(result),
-        worst=_worst,
+        wrong=[item for item in result.operators if not item.agreed],
+        devices=devices,
+        matrix=_matrix(result, devices),
+        style=_style,
         version=_version(),
         command=command(result),
     )
 
 
-def summary(result: DiffResult) -> str:
-    """The verdict in one sentence."""
-    ran = [run.spec for run in result.runs if not run.failure]
-    if result.verdict is Verdict.FAILED:
-        return "Fewer than two backends gave a result, so nothing was compared."
-    text = f"{len(ran)} backends ({', '.join(ran)}), {result.numerics} numerics: "
-    if result.verdict is Verdict.DIFFERENT:
-        first = result.first_different
-        text += f"{len(result.findings)} findings"
-        if first is not None:
-            text += f"; the first operator that differs is {first.index} {first.op}"
-        return text + "."
-    exact = sum(c.rule == "same bits" for c in result.outputs)
-    text += f"{exact} output comparisons bit for bit equal"
-    if result.operators:
-        text += (
-            f", all {len(result.operators)} operators agree on equal inputs, and the "
-            f"largest error of an output against the reference is "
-            f"{max((c.relative for c in result.outputs), default=0.0):.2g} of its peak"
-        )
-    return text + "."
-
-
 def command(result: DiffResult) -> str:
-    """The command line that repeats the diff."""
-    words = ["tosavk", "diff", result.model]
-    for run in result.runs:
-        words += ["--backend", run.spec]
-    words += ["--numerics", result.numerics]
-    return shlex.join(words)
+    """The command line that repeats the diff, or "" where it is not known."""
+    if not result.command:
+        return ""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in result.environment]
+    return " ".join((*variables, shlex.join(result.command)))
+
+
+def _devices(result: DiffResult) -> list[str]:
+    """Labels that operators are compared for."""
+    found: dict[str, None] = {run.label: None for run in result.runs if run.ran}
+    for item in result.operators:
+        for c in item.comparisons:
+            found.setdefault(c.left)
+    found.pop(_REFERENCE, None)
+    return list(found)
+
+
+def _matrix(result: DiffResult, devices: Sequence[str]) -> list[Row]:
+    rows: list[Row] = []
+    for item in result.operators:
+        for tensor in dict.fromkeys(c.tensor for c in item.comparisons):
+            found = [c for c in item.comparisons if c.tensor == tensor]
+            judged = [c for c in found if c.right == _REFERENCE]
+            first = found[0]
+            rows.append(
+                Row(
+                    item.operator,
+                    tensor,
+                    f"{first.dtype} {'x'.join(map(str, first.shape)) or 'scalar'}",
+                    (judged or found)[0].rule,
+                    tuple(_cell(device, found) for device in devices),
+                )
+            )
+    return rows
+
+
+def _cell(device: str, found: Sequence[Comparison]) -> Cell | None:
+    """A device's worst outcome for one tensor."""
+    own = [c for c in found if c.left == device]
+    if not own:
+        # The one that the others are compared with.
+        own = [c for c in found if c.right == device and c.agreed]
+        if not own:
+            return None
+    worst = max(own, key=lambda c: (not c.agreed, c.outcome != "equal"))
+    text = worst.outcome
+    if worst.agreed and worst.right == _REFERENCE and worst.worst is not None:
+        ulp = worst.worst.ulp
+        text = text if ulp is None else f"{ulp:.2g} ulp"
+    return Cell(text, _style(worst), "; ".join(map(str, own)))
+
+
+def _style(c: Comparison) -> str:
+    if not c.agreed:
+        return "no"
+    return "warn" if c.outcome in (KNOWN_EXCEPTION, "unpredictable") else "ok"
 
 
 def _pictures(result: DiffResult) -> list[Picture]:
+    """Pictures of what is wrong first, then of the outputs' errors."""
     wrong = [c for item in result.operators for c in item.comparisons if not c.agreed]
-    candidates = [c for c in (*result.outputs, *wrong) if c.error_map is not None]
+    candidates = [c for c in (*wrong, *result.outputs) if c.error_map is not None]
     return [
         Picture(_heat_map(c), f"{c.tensor}: {c.left} and {c.right}, {c.outcome}")
         for c in candidates[:_MAX_PICTURES]
@@ -98,9 +170,16 @@ def _heat_map(comparison: Comparison) -> Markup:
     ]
     return Markup(
         '<svg role="img" aria-label="error of {}" width="{}" height="{}" '
-        'viewBox="0 0 {} {}">{}</svg>'
+        'viewBox="0 0 {} {}"><rect width="{}" height="{}" fill="#fff"/>{}</svg>'
     ).format(
-        comparison.tensor, width * 2, height * 2, width, height, Markup("").join(cells)
+        comparison.tensor,
+        width * 2,
+        height * 2,
+        width,
+        height,
+        width,
+        height,
+        Markup("").join(cells),
     )
 
 
@@ -108,14 +187,6 @@ def _colour(share: float) -> tuple[int, int, int]:
     """White to dark red, with small shares already visible."""
     level = min(1.0, max(0.0, share)) ** 0.4
     return (255 - int(110 * level), int(225 * (1 - level)), int(205 * (1 - level)))
-
-
-def _worst(comparison: Comparison) -> str:
-    worst = comparison.worst
-    if worst is None:
-        return ""
-    text = f"[{', '.join(map(str, worst.index))}] {worst.left} / {worst.right}"
-    return text if worst.ulp is None else f"{text} ({worst.ulp:.3g} ulp)"
 
 
 def _version() -> str:

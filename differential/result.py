@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tosavk.core.plan import OperatorName
 
+KNOWN_EXCEPTION = "known exception"
+"""Outcome of a comparison whose difference `exceptions` explains; it agrees."""
 
-class Verdict(enum.Enum):
+
+class Verdict(enum.StrEnum):
     """What a diff found."""
 
     AGREED = "agreed"
@@ -17,27 +20,108 @@ class Verdict(enum.Enum):
     FAILED = "failed"
 
 
+class Ending(enum.StrEnum):
+    """How a backend's part ended."""
+
+    RAN = "ran"
+    FAILED = "failed"
+    UNSUPPORTED = "unsupported"
+    RESOURCE = "resource"
+    LEFT_OUT = "left out"
+
+
+class FindingKind(enum.StrEnum):
+    """What sort of thing is wrong; in the order in which findings are listed."""
+
+    BACKEND = "backend failed"
+    OPERATOR = "operator"
+    PLAN = "plan"
+    REPEATABILITY = "repeatability"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: what sort.
+        text: the finding in one line, for people.
+        backends: labels of the backends it is about.
+        tensor: name of the tensor it is about, or "".
+        operator: the operator it is about, or None.
+    """
+
+    kind: FindingKind
+    text: str
+    backends: tuple[str, ...]
+    tensor: str = ""
+    operator: OperatorName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputOrigin:
+    """Where an input's values come from.
+
+    Attributes:
+        name: of the input.
+        dtype: TOSA type.
+        shape: dimensions.
+        seed: of the random values, or None when they were given.
+        path: the file they were read from, or "".
+        sha256: of the values in packed storage.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    seed: int | None
+    path: str
+    sha256: str
+
+    def __str__(self) -> str:
+        """The input in one line."""
+        dims = "x".join(map(str, self.shape)) or "scalar"
+        origin = f"random, seed {self.seed}"
+        if self.seed is None:
+            origin = f"from {self.path}" if self.path else "given"
+        return f"{self.name}: {self.dtype} {dims}, {origin}"
+
+
 @dataclass(frozen=True, slots=True)
 class BackendRun:
     """One backend's part in a diff.
 
     Attributes:
+        label: what it is called here: the specification, with a number where one
+            specification takes part twice.
         spec: backend specification as given.
-        device: device name.
-        load_s: seconds to open, lower and load.
+        device: name of device and driver, "" if it could not be opened.
+        ending: how it ended.
+        load_s: seconds to lower and load.
         first_s: seconds of the first run.
         steady_s: median seconds of the further runs, NumPy to NumPy.
         repeatable: whether further runs gave the same bits.
         failure: why there is no result, or "".
+        traits: known exceptions that the device was seen to need, by a known-answer
+            test; only filled when a difference made it necessary to look.
     """
 
+    label: str
     spec: str
-    device: str
+    device: str = ""
+    ending: Ending = Ending.RAN
     load_s: float = 0.0
     first_s: float = 0.0
     steady_s: float = 0.0
     repeatable: bool = True
     failure: str = ""
+    traits: tuple[str, ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether it gave a result."""
+        return self.ending is Ending.RAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +130,34 @@ class Worst:
 
     Attributes:
         index: where it is in the tensor.
-        left: value on the left, as text with its bits.
-        right: value on the right.
-        ulp: distance in units of the last place of the type, or None.
+        left: value on the left in decimal.
+        right: value on the right; of the reference in binary64.
+        left_bits: the left value's bits in hexadecimal.
+        right_bits: the right value's, "" where it is in binary64.
+        ulp: distance in units of the last place of the type (integers: as such), or
+            None where one side is no number.
+        allowed_ulp: what the rule allows there, or None where it has no such number.
     """
 
     index: tuple[int, ...]
     left: str
     right: str
+    left_bits: str
+    right_bits: str
     ulp: float | None
+    allowed_ulp: float | None = None
+
+    def __str__(self) -> str:
+        """The element in one line."""
+        where = f"[{', '.join(map(str, self.index))}]"
+        left = f"{self.left} ({self.left_bits})"
+        right = f"{self.right} ({self.right_bits})" if self.right_bits else self.right
+        text = f"{where} {left} and {right}"
+        if self.ulp is not None:
+            text += f", {self.ulp:.3g} ulp apart"
+        if self.allowed_ulp is not None:
+            text += f", {self.allowed_ulp:.3g} allowed"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +168,18 @@ class Comparison:
         tensor: name.
         dtype: TOSA type.
         shape: dimensions.
-        left: backend specification.
-        right: backend specification.
+        left: label of a backend; "load" for a value computed when a program is loaded.
+        right: label of a backend.
         rule: the rule it was judged by.
-        agreed: whether the rule holds.
-        outcome: "equal", "equal within the rule", "different", ...
-        differing: elements that differ.
+        agreed: whether the rule holds, or the difference is a known exception.
+        outcome: "equal", "within rule", "different", "unpredictable" or "known
+            exception".
+        differing: elements that differ; against the reference, that break the rule.
         elements: elements in all.
         relative: largest error over the largest magnitude, for floats.
         worst: the worst element, if any differs.
         note: what a reader must know besides, such as "all values equal".
+        rerun: whether the right side computed it again from the left side's inputs.
         error_map: mean absolute error on a coarse grid for the picture, or None.
     """
 
@@ -91,7 +196,18 @@ class Comparison:
     relative: float = 0.0
     worst: Worst | None = None
     note: str = ""
+    rerun: bool = False
     error_map: tuple[tuple[float, ...], ...] | None = None
+
+    def __str__(self) -> str:
+        """The comparison in one line."""
+        text = f"{self.tensor!r} of {self.left} and {self.right}: {self.outcome}"
+        text += f" ({self.rule})"
+        if self.differing:
+            text += f", {self.differing} of {self.elements} elements"
+        if self.worst is not None:
+            text += f", worst {self.worst}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +233,35 @@ class DiffResult:
     """Everything a diff found out.
 
     Attributes:
-        model: name of the model.
+        model: the model's path or name as given.
+        model_sha256: of the file, or "".
         numerics: "strict" or "fast".
-        inputs: text for every input: name, type, shape, origin.
+        inputs: where the inputs come from.
         runs: the backends.
         outputs: final outputs compared.
         operators: per-operator comparisons, empty when not asked for.
         findings: what is wrong, in order of importance; empty when all agree.
         notes: what a reader must know besides.
+        command: the words of the command line that repeats the diff, or empty.
+        environment: variables that choose drivers, as they were set.
     """
 
     model: str
+    model_sha256: str
     numerics: str
-    inputs: tuple[str, ...]
+    inputs: tuple[InputOrigin, ...]
     runs: tuple[BackendRun, ...]
     outputs: tuple[Comparison, ...]
     operators: tuple[OperatorComparison, ...] = ()
-    findings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """Failed when fewer than two backends ran; different when anything is wrong."""
-        if sum(not run.failure for run in self.runs) < 2:
+        if sum(run.ran for run in self.runs) < 2:
             return Verdict.FAILED
         return Verdict.DIFFERENT if self.findings else Verdict.AGREED
 
@@ -147,6 +269,12 @@ class DiffResult:
     def first_different(self) -> OperatorName | None:
         """The first operator whose result differs on equal inputs."""
         return next((o.operator for o in self.operators if not o.agreed), None)
+
+    @property
+    def exceptions(self) -> int:
+        """How many comparisons differ by a known exception only."""
+        operators = (c for item in self.operators for c in item.comparisons)
+        return sum(c.outcome == KNOWN_EXCEPTION for c in (*self.outputs, *operators))
 
     def document(self) -> dict[str, object]:
         """The result as JSON data (docs/json.md)."""
@@ -158,4 +286,5 @@ class DiffResult:
             "verdict": self.verdict.value,
             "first_different": dataclasses.asdict(first) if first else None,
             **data,
+            "environment": dict(self.environment),
         }

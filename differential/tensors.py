@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,45 +26,75 @@ _MAP_ROWS = 32
 _MAP_COLUMNS = 48
 
 
-def compare_exactly(tensor: Tensor, left: Named, right: Named) -> Comparison:
+def compare_exactly(
+    tensor: Tensor, left: Named, right: Named, *, rerun: bool = False
+) -> Comparison:
     """Compares bit for bit; any NaN equals any NaN."""
     bits = compare_bits(left[1], right[1])
     outcome = Outcome.EQUAL if bits.equal else Outcome.DIFFERENT
-    return _comparison(tensor, left, right, bits, "same bits", outcome, outcome.agrees)
+    return _comparison(tensor, left, right, bits, "same bits", outcome, rerun=rerun)
 
 
-def compare_with_reference(tensor: Tensor, left: Named, right: Named) -> Comparison:
+def compare_with_reference(
+    tensor: Tensor, left: Named, right: Named, *, exact: bool
+) -> Comparison:
     """Compares a final output with the reference's, whole program against whole program.
 
-    TOSA bounds single operators only, so a float output always agrees here: its error
-    is reported, and the operators are judged one by one (docs/adr/0005). Other types
-    must be equal.
+    TOSA bounds single operators only, so an output that floats had a part in always
+    agrees here: its error is reported, and the operators are judged one by one
+    (docs/adr/0005). Others must be equal.
+
+    Args:
+        tensor: the output.
+        left: a device's label and value.
+        right: the reference's.
+        exact: whether no float had a part in it.
     """
     bits = compare_bits(left[1], right[1])
     if bits.equal:
-        outcome, agreed, rule = Outcome.EQUAL, True, "end to end"
-    elif tensor.dtype.is_float:
-        outcome, agreed, rule = Outcome.WITHIN_RULE, True, "by operators"
-    else:
-        outcome, agreed, rule = Outcome.DIFFERENT, False, "exact"
-    return _comparison(tensor, left, right, bits, rule, outcome, agreed)
+        return _comparison(tensor, left, right, bits, "end to end", Outcome.EQUAL)
+    if exact:
+        return _comparison(tensor, left, right, bits, "exact", Outcome.DIFFERENT)
+    return _comparison(tensor, left, right, bits, "by operators", Outcome.WITHIN_RULE)
 
 
 def judge_operator(
-    op: Operator, block: Block, output: int, expected: Expected, left: Named
+    op: Operator,
+    block: Block,
+    output: int,
+    expected: Expected,
+    left: Named,
+    *,
+    open_because: str = "",
 ) -> Comparison:
-    """Judges one result of an operator by TOSA's rule, against the reference."""
+    """Judges one result of an operator by TOSA's rule, against the reference.
+
+    Args:
+        op: the operator.
+        block: gives the types.
+        output: which of its results.
+        expected: what the reference says.
+        left: a device's label and value.
+        open_because: why TOSA leaves the result open for these operands, or "".
+    """
     tensor = block.tensors[op.outputs[output]]
     rule = rule_for(op, block, expected, output)
     verdict = judge(rule, expected.reference, expected.bound, left[1])
-    reference = expected.reference
+    outcome, note = verdict.outcome, verdict.reason
+    if open_because and not outcome.agrees:
+        outcome, note = Outcome.UNPREDICTABLE, open_because
+    agreed = outcome.agrees or outcome is Outcome.UNPREDICTABLE
     worst = None
-    if verdict.outcome is not Outcome.EQUAL and verdict.index is not None:
+    if outcome is not Outcome.EQUAL and verdict.index is not None:
+        value = left[1][verdict.index]
         worst = Worst(
-            verdict.index,
-            _value(left[1][verdict.index]),
-            f"{verdict.expected!r} (allowed {verdict.limit:.3g} ulp)",
-            verdict.error_ulp,
+            index=verdict.index,
+            left=_decimal(value),
+            right=f"{verdict.expected:.17g}",
+            left_bits=_hexadecimal(value),
+            right_bits="",
+            ulp=_finite(verdict.error_ulp),
+            allowed_ulp=_finite(verdict.limit),
         )
     return Comparison(
         tensor=tensor.name,
@@ -71,14 +103,14 @@ def judge_operator(
         left=left[0],
         right="reference",
         rule=str(rule),
-        agreed=verdict.outcome.agrees,
-        outcome=verdict.outcome.value,
+        agreed=agreed,
+        outcome=outcome.value,
         differing=verdict.failed,
         elements=left[1].size,
-        relative=_relative(left[1], reference),
+        relative=relative_error(left[1], expected.reference),
         worst=worst,
-        note=verdict.reason,
-        error_map=None if verdict.outcome.agrees else error_map(left[1], reference),
+        note=note,
+        error_map=None if agreed else error_map(left[1], expected.reference),
     )
 
 
@@ -89,15 +121,18 @@ def _comparison(
     bits: BitComparison,
     rule: str,
     outcome: Outcome,
-    agreed: bool,  # noqa: FBT001
+    *,
+    rerun: bool = False,
 ) -> Comparison:
     worst = None
     if bits.index is not None:
         worst = Worst(
-            bits.index,
-            f"{bits.left!r} ({bits.left_bits})",
-            f"{bits.right!r} ({bits.right_bits})",
-            None if bits.distance < 0 else float(bits.distance),
+            index=bits.index,
+            left=_decimal(left[1][bits.index]),
+            right=_decimal(right[1][bits.index]),
+            left_bits=bits.left_bits,
+            right_bits=bits.right_bits,
+            ulp=None if bits.distance < 0 else float(bits.distance),
         )
     return Comparison(
         tensor=tensor.name,
@@ -106,13 +141,14 @@ def _comparison(
         left=left[0],
         right=right[0],
         rule=rule,
-        agreed=agreed,
+        agreed=outcome.agrees,
         outcome=outcome.value,
         differing=bits.differing,
         elements=bits.elements,
-        relative=_relative(left[1], right[1]),
+        relative=0.0 if bits.equal else relative_error(left[1], right[1]),
         worst=worst,
         note=_degenerate_note(left[1]),
+        rerun=rerun,
         error_map=None if bits.equal else error_map(left[1], right[1]),
     )
 
@@ -132,7 +168,7 @@ def _errors(left: Array, right: Array) -> NDArray[np.float64]:
     return np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
 
 
-def _relative(left: Array, right: Array) -> float:
+def relative_error(left: Array, right: Array) -> float:
     """Largest error over the largest finite magnitude; 0 for types that are exact."""
     if not left.size or not is_float(left.dtype):
         return 0.0
@@ -160,7 +196,19 @@ def error_map(left: Array, right: Array) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def _value(element: np.generic) -> str:
+def _decimal(element: np.generic) -> str:
+    """Enough digits to give the same value again."""
     array = np.asarray(element)
-    digits = 2 * array.dtype.itemsize
-    return f"{array.item()!r} (0x{int(bits_of(array)):0{digits}x})"
+    if is_float(array.dtype):
+        digits = 9 if array.dtype.itemsize <= 4 else 17
+        return f"{float(array):.{digits}g}"
+    return str(array.item())
+
+
+def _hexadecimal(element: np.generic) -> str:
+    array = np.asarray(element)
+    return f"0x{int(bits_of(array)):0{2 * array.dtype.itemsize}x}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -4,32 +4,131 @@
 
     with tosavk.load("model.tosa", backend="vulkan") as program:
         result = program.run({"x": array})
+
+Importing this module loads nothing else; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
 
-from tosavk.backends.registry import DeviceRecord, devices
-from tosavk.backends.registry import open_accelerator as open
-from tosavk.backends.session import Session, TensorSpec, load
-from tosavk.core.dtypes import DType
-from tosavk.core.errors import Error, InitError, ModelError
-from tosavk.core.plan import Numerics
-from tosavk.lowering.tosa.builder import Builder
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from tosavk.backends.registry import DeviceRecord
+    from tosavk.backends.session import Session, TensorSpec
+    from tosavk.core.accelerator import Accelerator
+    from tosavk.core.dtypes import DType
+    from tosavk.core.errors import (
+        Error,
+        InitError,
+        InvalidArgument,
+        ModelError,
+        Unsupported,
+    )
+    from tosavk.core.plan import Numerics
+    from tosavk.lowering.graph import Graph
+    from tosavk.lowering.tosa.builder import Builder
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accelerator",
     "Builder",
     "DType",
     "DeviceRecord",
     "Error",
+    "Graph",
     "InitError",
+    "InvalidArgument",
     "ModelError",
     "Numerics",
     "Session",
     "TensorSpec",
+    "Unsupported",
     "__version__",
     "devices",
     "load",
     "open",
 ]
+
+_HOMES = {
+    "Accelerator": "core.accelerator",
+    "Builder": "lowering.tosa.builder",
+    "DType": "core.dtypes",
+    "DeviceRecord": "backends.registry",
+    "Error": "core.errors",
+    "Graph": "lowering.graph",
+    "InitError": "core.errors",
+    "InvalidArgument": "core.errors",
+    "ModelError": "core.errors",
+    "Numerics": "core.plan",
+    "Session": "backends.session",
+    "TensorSpec": "backends.session",
+    "Unsupported": "core.errors",
+}
+
+
+def devices() -> tuple[DeviceRecord, ...]:
+    """Every device of every backend, with the reason for unusable ones."""
+    from tosavk.backends.registry import devices as found
+
+    return found()
+
+
+def open(spec: str = "vulkan") -> Accelerator:
+    """Opens a device under the Accelerator model; close it, or use `with`.
+
+    Args:
+        spec: backend specification: `vulkan`, `wgpu` or `reference`, optionally a
+            colon and a device index, UUID, or part of a device or driver name.
+
+    Raises:
+        InvalidArgument: no such backend.
+        InitError: no such device, several of them, or it cannot be opened.
+    """
+    from tosavk.backends.registry import open_accelerator
+
+    return open_accelerator(spec)
+
+
+def load(
+    source: str | PathLike[str] | bytes | bytearray | memoryview | Graph,
+    *,
+    backend: str = "vulkan",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    numerics: str | Numerics = "strict",
+) -> Session:
+    """Loads a TOSA program on a device; close it, or use `with`.
+
+    Args:
+        source: a path, the bytes of a TOSA flatbuffer, or a Graph.
+        backend: backend specification, such as "vulkan" or "wgpu:llvmpipe".
+        shapes: shapes of inputs whose dimensions the file leaves open.
+        numerics: "strict" (same bits on every IEEE device) or "fast".
+
+    Raises:
+        InvalidArgument: the file is broken or a shape is missing.
+        Unsupported: the kernels lack an operator or type.
+        InitError: no such device.
+    """
+    from tosavk.backends.session import load as load_session
+
+    return load_session(source, backend=backend, shapes=shapes, numerics=numerics)
+
+
+def __getattr__(name: str) -> object:
+    """Loads a public name on first use."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tosavk' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"tosavk.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -1,17 +1,28 @@
 """The command line: `tosavk COMMAND ...`.
 
 Exit codes: 0 agreed or passed; 1 a difference was found; 2 bad input or usage; 3 not
-supported; 4 no usable device; 130 interrupted.
+supported; 4 no usable device; 130 interrupted; 141 the reader of the output went away.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tosavk.cli import devices, diff, doctor, inspect, run
-from tosavk.core.errors import Error, InitError, Unsupported
+from tosavk.core.errors import (
+    DeviceLost,
+    Error,
+    External,
+    Incompatible,
+    InitError,
+    OutOfMemory,
+    ResourceLimit,
+    Unsupported,
+)
 
 OK = 0
 DIFFERENT = 1
@@ -19,17 +30,48 @@ BAD_INPUT = 2
 NOT_SUPPORTED = 3
 NO_DEVICE = 4
 INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 _COMMANDS = (devices, doctor, inspect, run, diff)
+_EXIT_CODES = """\
+exit codes:
+  0  agreed, passed        3  not supported (operator, type, limit)
+  1  a difference          4  no usable device
+  2  bad input or usage    130  interrupted
+"""
+_BACKENDS = """\
+a backend S is vulkan, wgpu or reference, optionally with a device index, UUID, or
+part of a device or driver name: vulkan:1, wgpu:llvmpipe. See `tosavk devices`.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Complains and leaves.
+
+        Raises:
+            SystemExit: always, with 2.
+        """
+        self.exit(BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of all commands."""
-    top = argparse.ArgumentParser(
+    from tosavk import __version__
+
+    top = Parser(
         prog="tosavk",
-        description="Run TOSA programs on Vulkan and prove the result right.",
+        description="Run TOSA programs on any Vulkan driver and prove the result right.",
+        epilog=f"{_EXIT_CODES}\n{_BACKENDS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    top.add_argument("--version", action="version", version=f"tosavk {__version__}")
+    commands = top.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", title="commands"
+    )
     for module in _COMMANDS:
         module.add_parser(commands)
     return top
@@ -37,28 +79,49 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    _never_fail_to_encode()
+    code: int | None = None
     try:
         options = parser().parse_args(argv)
+        code = int(options.function(options))
+        sys.stdout.flush()
     except SystemExit as stop:
-        return int(stop.code or 0)
-    try:
-        return int(options.function(options))
-    except Unsupported as error:
+        return stop.code if isinstance(stop.code, int) else OK
+    except (Unsupported, ResourceLimit, Incompatible) as error:
         return _complain(error, NOT_SUPPORTED)
-    except InitError as error:
+    except (InitError, DeviceLost, OutOfMemory, External) as error:
         return _complain(error, NO_DEVICE)
     except Error as error:
         return _complain(error, BAD_INPUT)
+    except MemoryError:
+        return _complain("out of memory", NO_DEVICE)
     except KeyboardInterrupt:
-        print("tosavk: interrupted", file=sys.stderr)  # noqa: T201
-        return INTERRUPTED
+        return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away; there is nobody left to tell.
-        sys.stderr.close()
-        return OK
-
-
-def _complain(error: Error, code: int) -> int:
-    text = " ".join(str(error).split("\n"))
-    print(f"tosavk: {text}", file=sys.stderr)  # noqa: T201
+        _drop_output()
+        return PIPE_CLOSED if code is None else code
     return code
+
+
+def _complain(error: Error | str, code: int) -> int:
+    text = " ".join(str(error).split())
+    clean = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    print(f"tosavk: {clean}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _never_fail_to_encode() -> None:
+    """Lets a terminal without Unicode show names in any script, escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Sends what is still in the buffer nowhere, so that the interpreter ends quietly."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

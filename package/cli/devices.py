@@ -6,31 +6,38 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from tosavk.backends.registry import DeviceRecord
-from tosavk.backends.registry import devices as list_devices
-from tosavk.cli.console import out
 from tosavk.cli.options import write_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tosavk.backends.registry import DeviceRecord
     from tosavk.cli.types import Subparsers
 
 
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
-    parser = commands.add_parser("devices", help="list the devices of every backend")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser = commands.add_parser(
+        "devices",
+        help="list the devices of every backend",
+        description="List every device of every backend, and why not for unusable ones.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON (docs/json.md)")
     parser.set_defaults(function=main)
 
 
 def main(options: argparse.Namespace) -> int:
     """Lists the devices; 4 when none is usable."""
-    records = list_devices()
+    from tosavk.backends.registry import devices
+
+    records = devices()
     if options.json:
         write_json("-", document(records))
     else:
-        out().print(table(records))
+        from tosavk.cli.console import out
+
+        show(out(), records)
     return 0 if any(r.usable for r in records) else 4
 
 
@@ -45,16 +52,30 @@ def document(records: tuple[DeviceRecord, ...]) -> dict[str, object]:
     }
 
 
-def table(records: tuple[DeviceRecord, ...]) -> Table:
-    """The device list for people."""
-    result = Table(title=None)
-    for column in ("backend", "device", "driver", "usable"):
-        result.add_column(column, overflow="fold")
-    for record in records:
-        result.add_row(
-            record.spec,
-            record.name or "-",
-            record.driver or "-",
-            "yes" if record.usable else f"no: {record.reason}",
-        )
-    return result
+def show(console: Console, records: tuple[DeviceRecord, ...]) -> None:
+    """Prints the device list for people, the reasons below it."""
+    from tosavk.cli.console import BAD, GOOD, Column, say, show_table
+
+    show_table(
+        console,
+        (
+            Column("backend"),
+            Column("usable"),
+            Column("device", least=18),
+            Column("driver", least=18),
+        ),
+        [
+            (
+                record.spec,
+                ("yes", GOOD) if record.usable else ("no", BAD),
+                record.name or "-",
+                record.driver or "-",
+            )
+            for record in records
+        ],
+    )
+    refused = [record for record in records if not record.usable]
+    for record in refused:
+        say(console, f"  {record.spec}: {record.reason}")
+    if refused:
+        console.print()

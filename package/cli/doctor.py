@@ -6,17 +6,12 @@ import argparse
 import os
 import platform
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from tosavk.backends.registry import devices as list_devices
-from tosavk.cli import devices
-from tosavk.cli.console import out
 from tosavk.cli.options import write_json
 
 if TYPE_CHECKING:
+    from tosavk.backends.registry import DeviceRecord
     from tosavk.cli.types import Subparsers
 
 _PACKAGES = (
@@ -27,51 +22,72 @@ _PACKAGES = (
     "flatbuffers",
     "ml_dtypes",
     "cffi",
+    "jinja2",
     "rich",
 )
-_VARIABLES = (
+DRIVER_VARIABLES = (
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "VK_ADD_DRIVER_FILES",
     "VK_LOADER_DRIVERS_SELECT",
+    "VK_LOADER_DRIVERS_DISABLE",
     "VK_LAYER_PATH",
     "VK_INSTANCE_LAYERS",
     "WGPUPY_WGPU_ADAPTER_NAME",
-    "TOSAVK_VALIDATION",
-    "TOSAVK_CACHE_DIR",
 )
+"""Variables that choose drivers and layers."""
+
+_VARIABLES = (*DRIVER_VARIABLES, "TOSAVK_VALIDATION", "TOSAVK_CACHE_DIR")
 
 
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
-    parser = commands.add_parser("doctor", help="environment report for a bug report")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser = commands.add_parser(
+        "doctor",
+        help="environment report for a bug report",
+        description="Print what a bug report needs: versions, drivers, devices.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON (docs/json.md)")
     parser.set_defaults(function=main)
 
 
 def main(options: argparse.Namespace) -> int:
     """Prints the report; always 0."""
-    report = document()
+    records, failure = _devices()
+    report = document(records, failure)
     if options.json:
         write_json("-", report)
         return 0
+    from tosavk.cli import devices
+    from tosavk.cli.console import BAD, TITLE, Column, out, say, show_table
+
     console = out()
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
     for section in ("system", "packages", "environment"):
         entries = report[section]
         assert isinstance(entries, dict)
-        for name, value in entries.items():
-            table.add_row(str(name), str(value))
-        table.add_section()
-    console.print(table)
-    console.print(devices.table(list_devices()))
+        say(console, section, TITLE)
+        show_table(
+            console,
+            (Column(""), Column("")),
+            [(str(name), str(value)) for name, value in entries.items()],
+        )
+    say(console, "devices", TITLE)
+    if failure:
+        say(console, f"  {failure}", BAD)
+    devices.show(console, records)
     return 0
 
 
-def document() -> dict[str, object]:
-    """The report as JSON data (docs/json.md)."""
+def document(records: tuple[DeviceRecord, ...], failure: str = "") -> dict[str, object]:
+    """The report as JSON data (docs/json.md).
+
+    Args:
+        records: the devices.
+        failure: why they could not be listed, or "".
+    """
+    from tosavk.cli import devices
+
     return {
         "format": "tosavk.doctor",
         "version": 1,
@@ -86,11 +102,24 @@ def document() -> dict[str, object]:
         "environment": {
             name: os.environ[name] for name in _VARIABLES if name in os.environ
         },
-        "devices": devices.document(list_devices())["devices"],
+        "devices": devices.document(records)["devices"],
+        "failure": failure,
     }
 
 
+def _devices() -> tuple[tuple[DeviceRecord, ...], str]:
+    """The devices, and why they could not be listed if so."""
+    try:
+        from tosavk.backends.registry import devices
+
+        return devices(), ""
+    except Exception as error:  # noqa: BLE001 - a broken driver is what this is for
+        return (), f"listing the devices failed: {type(error).__name__}: {error}"
+
+
 def _version(name: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -4,134 +4,176 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from tosavk.backends.session import read_model
 from tosavk.cli import options as shared
-from tosavk.cli.console import out
-from tosavk.core.plan import Dispatch, Numerics, Plan
-from tosavk.lowering.admission import Admission, admissions
-from tosavk.lowering.errors import AdmissionError
-from tosavk.lowering.graph import Graph, Tensor
-from tosavk.lowering.lower import lower_graph
-from tosavk.lowering.program import load_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
     from tosavk.cli.types import Subparsers
+    from tosavk.core.plan import Dispatch, Plan
+    from tosavk.lowering.graph import Graph, Tensor
 
 
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
-    parser = commands.add_parser("inspect", help="look into a model")
+    parser = commands.add_parser(
+        "inspect",
+        help="look into a model",
+        description="Show a model's operators and tensors, which operators are "
+        "supported, and the dispatches and memory it takes.",
+        allow_abbrev=False,
+    )
     shared.add_model(parser)
     parser.add_argument("--plan", action="store_true", help="also list the dispatches")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="as JSON (docs/json.md)")
     shared.add_numerics(parser)
     parser.set_defaults(function=main)
 
 
 def main(options: argparse.Namespace) -> int:
     """Shows the model; 3 when an operator is not supported."""
-    graph = load_graph(
-        read_model(options.model), shapes=shared.parse_shapes(options.shape)
-    )
-    answers = admissions(graph)
-    refused = [answer for answer in answers if answer.reason]
+    from tosavk.backends.session import parse_numerics, read_model
+    from tosavk.lowering.admission import admissions
+    from tosavk.lowering.errors import AdmissionError
+    from tosavk.lowering.lower import lower_graph
+    from tosavk.lowering.program import load_graph
+
+    shapes = shared.parse_shapes(options.shape)
+    graph = load_graph(read_model(options.model), shapes=shapes)
+    refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
     plan: Plan | None = None
     if not refused:
         try:
-            plan = lower_graph(graph, numerics=Numerics(options.numerics)).plan
+            plan = lower_graph(graph, numerics=parse_numerics(options.numerics)).plan
         except AdmissionError as error:
             if error.operator is None:
                 raise
-            refused = [Admission(error.operator, str(error))]
+            refused = {error.operator.index: str(error)}
     if options.json:
-        shared.write_json("-", _document(graph, refused, plan, options.plan))
+        with_dispatches = plan if options.plan else None
+        shared.write_json("-", _document(graph, refused, plan, with_dispatches))
     else:
-        _show(out(), graph, refused, plan, options.plan)
+        from tosavk.cli.console import TITLE, out, say
+
+        console = out()
+        say(console, Path(options.model).name, TITLE)
+        _show(console, graph, refused, plan)
+        if plan is not None and options.plan:
+            _show_dispatches(console, plan)
     return 3 if refused else 0
 
 
 def _show(
-    console: Console,
-    graph: Graph,
-    refused: list[Admission],
-    plan: Plan | None,
-    with_plan: bool,  # noqa: FBT001
+    console: Console, graph: Graph, refused: Mapping[int, str], plan: Plan | None
 ) -> None:
+    from tosavk.cli.console import BAD, say, size
+
     block = graph.main
-    console.print(f"TOSA {graph.version}, {len(block.operators)} operators")
-    for title, names in (("inputs", block.inputs), ("outputs", block.outputs)):
+    say(console, f"  TOSA {graph.version}, {len(block.operators)} operators")
+    for title, names in (("input", block.inputs), ("output", block.outputs)):
         for name in names:
-            console.print(f"  {title[:-1]} {_tensor(block.tensors[name])}")
+            say(console, f"  {title} {name}: {_brief(block.tensors[name])}")
     counts = Counter(op.op.name for op in block.operators)
-    console.print(
-        "operators: " + ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    say(
+        console,
+        "  " + ", ".join(f"{n} {name}" for name, n in counts.most_common()),
     )
-    for answer in refused:
-        console.print(f"not supported: {answer.reason}")
+    console.print()
+    _show_operators(console, graph, refused)
+    for reason in refused.values():
+        say(console, f"not supported: {reason}", BAD)
     if plan is None:
         return
     constants = sum(len(c.data) for c in plan.constants)
-    pipelines = {(d.kernel, d.spec) for d in (*plan.prologue, *plan.dispatches)}
-    console.print(
+    say(
+        console,
         f"plan: {len(plan.dispatches)} dispatches with "
         f"{sum(d.barrier for d in plan.dispatches)} barriers, {len(plan.prologue)} at "
-        f"load, {len(pipelines)} pipelines; arena {plan.arena_bytes:,} bytes in "
-        f"{len(plan.segments)} segments, of which constants {constants:,}"
+        f"load, {_pipelines(plan)} pipelines",
     )
-    if with_plan:
-        console.print(_dispatch_table(plan))
-    else:
-        console.print(_operator_table(graph))
+    say(
+        console,
+        f"memory: {size(plan.arena_bytes)} in {len(plan.segments)} segments, of which "
+        f"{size(constants)} constants",
+    )
 
 
-def _operator_table(graph: Graph) -> Table:
-    table = Table()
-    for column in ("#", "operator", "inputs", "output"):
-        table.add_column(column, overflow="fold")
+def _show_operators(console: Console, graph: Graph, refused: Mapping[int, str]) -> None:
+    from tosavk.cli.console import BAD, Column, show_table
+
     tensors = graph.main.tensors
-    for op in graph.main.operators:
-        if not op.inputs:
-            continue
-        table.add_row(
-            str(op.index),
-            op.op.name,
-            ", ".join(_brief(tensors[name]) for name in op.inputs),
-            ", ".join(f"{name} {_brief(tensors[name])}" for name in op.outputs),
-        )
-    return table
+    show_table(
+        console,
+        (
+            Column("#", right=True),
+            Column("operator"),
+            Column("result"),
+            Column("operands", least=16),
+            Column("output", least=8),
+        ),
+        [
+            (
+                str(op.index),
+                (op.op.name, BAD if op.index in refused else ""),
+                ", ".join(_brief(tensors[name]) for name in op.outputs),
+                ", ".join(_brief(tensors[name]) for name in op.inputs),
+                ", ".join(op.outputs),
+            )
+            for op in graph.main.operators
+            if op.inputs
+        ],
+    )
 
 
-def _dispatch_table(plan: Plan) -> Table:
-    table = Table()
-    for column in ("#", "kernel", "spec", "operands", "work", "barrier", "operator"):
-        table.add_column(column, overflow="fold")
-    for number, dispatch in enumerate(plan.dispatches):
-        origin = plan.operators[dispatch.operator]
-        table.add_row(
-            str(number),
-            dispatch.kernel,
-            " ".join(map(str, dispatch.spec)),
-            " ".join(f"{o.buffer}+{o.word}:{o.words}" for o in dispatch.operands),
-            f"{dispatch.columns}x{dispatch.tiles}",
-            "yes" if dispatch.barrier else "",
-            f"{origin.index} {origin.op}",
-        )
-    return table
+def _show_dispatches(console: Console, plan: Plan) -> None:
+    from tosavk.cli.console import Column, say, show_table
+
+    console.print()
+    say(console, "dispatches; operands are buffer+word:words, slots first")
+    show_table(
+        console,
+        (
+            Column("#", right=True),
+            Column("barrier"),
+            Column("kernel"),
+            Column("work", right=True),
+            Column("operator"),
+            Column("spec"),
+            Column("operands"),
+        ),
+        [
+            (
+                f"{prefix}{number}",
+                "|" if dispatch.barrier else "",
+                dispatch.kernel,
+                f"{dispatch.columns}x{dispatch.tiles}",
+                f"{plan.operators[dispatch.operator].index} "
+                f"{plan.operators[dispatch.operator].op}",
+                " ".join(map(str, dispatch.spec)),
+                " ".join(f"{o.buffer}+{o.word}:{o.words}" for o in dispatch.operands),
+            )
+            for prefix, part in (("load ", plan.prologue), ("", plan.dispatches))
+            for number, dispatch in enumerate(part)
+        ],
+    )
+
+
+def _pipelines(plan: Plan) -> int:
+    return len({(d.kernel, d.spec) for d in (*plan.prologue, *plan.dispatches)})
 
 
 def _document(
     graph: Graph,
-    refused: list[Admission],
+    refused: Mapping[int, str],
     plan: Plan | None,
-    with_plan: bool,  # noqa: FBT001
+    with_dispatches: Plan | None,
 ) -> dict[str, object]:
     block = graph.main
-    reasons = {answer.operator.index: answer.reason for answer in refused}
     result: dict[str, object] = {
         "format": "tosavk.inspect",
         "version": 1,
@@ -144,8 +186,8 @@ def _document(
                 "op": op.op.name,
                 "inputs": list(op.inputs),
                 "outputs": list(op.outputs),
-                "supported": op.index not in reasons,
-                "reason": reasons.get(op.index, ""),
+                "supported": op.index not in refused,
+                "reason": refused.get(op.index, ""),
             }
             for op in block.operators
         ],
@@ -155,15 +197,20 @@ def _document(
             "dispatches": len(plan.dispatches),
             "barriers": sum(d.barrier for d in plan.dispatches),
             "load_dispatches": len(plan.prologue),
-            "pipelines": len(
-                {(d.kernel, d.spec) for d in (*plan.prologue, *plan.dispatches)}
-            ),
+            "pipelines": _pipelines(plan),
             "segments": list(plan.segments),
             "constant_bytes": sum(len(c.data) for c in plan.constants),
         }
-        if with_plan:
-            result["dispatches"] = [_dispatch_data(plan, d) for d in plan.dispatches]
+    if with_dispatches is not None:
+        result["load_dispatches"] = _dispatches(
+            with_dispatches, with_dispatches.prologue
+        )
+        result["dispatches"] = _dispatches(with_dispatches, with_dispatches.dispatches)
     return result
+
+
+def _dispatches(plan: Plan, part: Sequence[Dispatch]) -> list[dict[str, object]]:
+    return [_dispatch_data(plan, dispatch) for dispatch in part]
 
 
 def _dispatch_data(plan: Plan, dispatch: Dispatch) -> dict[str, object]:
@@ -187,10 +234,7 @@ def _tensor_data(tensor: Tensor) -> dict[str, object]:
     }
 
 
-def _tensor(tensor: Tensor) -> str:
-    return f"{tensor.name}: {_brief(tensor)}"
-
-
 def _brief(tensor: Tensor) -> str:
-    dims = "x".join("?" if d < 0 else str(d) for d in tensor.shape or ())
-    return f"{tensor.dtype.name} {dims or 'scalar'}"
+    from tosavk.cli.console import dims
+
+    return f"{tensor.dtype.name} {dims(tensor.shape or ())}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, cast
 
 from tosavk.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +39,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=int,
+        type=_seed,
         default=0,
         metavar="N",
         help="seed of the random inputs (default 0)",
@@ -49,7 +52,8 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
         "--numerics",
         choices=("strict", "fast"),
         default="strict",
-        help="strict: the same bits on every IEEE device (default)",
+        help="strict: the same bits on every IEEE device (default); fast: within "
+        "TOSA's error bounds",
     )
 
 
@@ -57,41 +61,101 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """The shapes given as NAME=1x2x3.
 
     Raises:
-        InvalidArgument: an item is not of that form.
+        InvalidArgument: an item is not of that form, or a name comes twice.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for item in items:
-        name, equals, dims = item.rpartition("=")
-        try:
-            shape = tuple(int(d) for d in dims.split("x")) if dims else ()
-        except ValueError:
-            shape = (0,)
-        if not equals or not name or any(d < 1 for d in shape):
+        name, equals, text = item.rpartition("=")
+        numbers = text.split("x") if text else []
+        sound = all(n.isascii() and n.isdecimal() and len(n) < 20 for n in numbers)
+        shape = tuple(map(int, numbers)) if sound else (0,)
+        if not equals or not name or 0 in shape:
             raise InvalidArgument(
                 f"--shape {item!r} is not of the form NAME=1x2x3 with positive numbers"
             )
+        if name in shapes:
+            raise InvalidArgument(f"--shape gives {name!r} twice")
         shapes[name] = shape
     return shapes
 
 
-def read_inputs(items: Sequence[str]) -> dict[str, NDArray[np.generic]]:
-    """The arrays given as NAME=F.npy.
+def parse_inputs(items: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """The files given as NAME=F.npy, by input name.
+
+    Args:
+        items: as given.
+        names: the model's inputs; a name may itself contain an equals sign.
 
     Raises:
-        InvalidArgument: an item is not of that form, or the file is no plain array.
+        InvalidArgument: an item is not of that form, or a name comes twice.
     """
-    arrays: dict[str, NDArray[np.generic]] = {}
+    known = sorted(names, key=len, reverse=True)
+    paths: dict[str, str] = {}
     for item in items:
-        name, equals, path = item.partition("=")
-        if not equals or not name or not path:
+        name = next((n for n in known if item.startswith(f"{n}=")), None)
+        if name is None:
+            name = item.partition("=")[0]
+        path = item[len(name) + 1 :]
+        if not name or not path:
             raise InvalidArgument(f"--input {item!r} is not of the form NAME=F.npy")
+        if name in paths:
+            raise InvalidArgument(f"--input gives {name!r} twice")
+        paths[name] = path
+    return paths
+
+
+def read_arrays(paths: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
+    """Reads NumPy files.
+
+    Raises:
+        InvalidArgument: a file cannot be read, or holds no single plain array.
+    """
+    import numpy as np
+
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for name, path in paths.items():
         try:
-            arrays[name] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            loaded = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise InvalidArgument(
-                f"--input {item!r}: cannot read an array from {path!r}: {error}"
+                f"input {name!r}: cannot read an array from {path!r}: {reason}"
             ) from error
+        if not isinstance(loaded, np.ndarray):
+            raise InvalidArgument(
+                f"input {name!r}: {path!r} is an archive; give a .npy file of one array"
+            )
+        array = cast("NDArray[np.generic]", loaded)
+        arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return arrays
+
+
+def check_writable(target: str | None) -> None:
+    """Checks before long work that a file can be written after it.
+
+    Raises:
+        InvalidArgument: it is a folder, or its folder cannot be made.
+    """
+    if not target or target == "-":
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise InvalidArgument(f"cannot write {target!r}: it is a folder")
+    make_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder with its parents.
+
+    Raises:
+        InvalidArgument: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot make the folder {str(folder)!r}: {error.strerror or error}"
+        ) from error
 
 
 def write_json(target: str, document: Mapping[str, object]) -> None:
@@ -100,11 +164,25 @@ def write_json(target: str, document: Mapping[str, object]) -> None:
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    text = json.dumps(document, indent=2)
+    text = json.dumps(plain(document), indent=2, allow_nan=False)
     if target == "-":
-        print(text)  # noqa: T201
+        print(text, flush=True)  # noqa: T201
         return
     write_text(target, text + "\n")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The value with what JSON has no number for as text: NaN, Infinity, -Infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return "NaN"
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return {key: plain(item) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("Sequence[object]", value)]
+    return value
 
 
 def write_text(target: str, text: str) -> None:
@@ -114,10 +192,16 @@ def write_text(target: str, text: str) -> None:
         InvalidArgument: the file cannot be written.
     """
     path = Path(target)
+    make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise InvalidArgument(
             f"cannot write {target!r}: {error.strerror or error}"
         ) from error
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 40):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return int(text)

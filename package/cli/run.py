@@ -5,26 +5,32 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.table import Table
-
-from tosavk.backends.session import load
 from tosavk.cli import options as shared
-from tosavk.cli.console import out, steps
 from tosavk.core.errors import InvalidArgument
-from tosavk.differential.inputs import fill_inputs
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    from tosavk.backends.session import TensorSpec
     from tosavk.cli.types import Subparsers
+
+_LONGEST_NAME = 100
 
 
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
-    parser = commands.add_parser("run", help="run a model on one device")
+    parser = commands.add_parser(
+        "run",
+        help="run a model on one device",
+        description="Run a model once on one device, and show or save its outputs.",
+        allow_abbrev=False,
+    )
     shared.add_model(parser)
     parser.add_argument(
         "--backend",
@@ -42,59 +48,146 @@ def add_parser(commands: Subparsers) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the model."""
-    given = shared.read_inputs(options.input)
+    from tosavk.backends.registry import open_accelerator, parse_spec
+    from tosavk.backends.session import load_on, parse_numerics, read_model, tensor_spec
+    from tosavk.cli.console import steps
+    from tosavk.differential.inputs import fill_inputs
+    from tosavk.lowering.program import load_graph
+
+    parse_spec(options.backend)
     shapes = shared.parse_shapes(options.shape)
-    with steps("loading") as step:
-        start = time.perf_counter()
-        session = load(
-            options.model,
-            backend=options.backend,
-            shapes=shapes,
-            numerics=options.numerics,
-        )
-        with session:
+    folder = Path(options.output_dir) if options.output_dir else None
+    with steps("reading the model") as step:
+        begin = time.perf_counter()
+        graph = load_graph(read_model(options.model), shapes=shapes)
+        block = graph.main
+        specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
+        paths = shared.parse_inputs(options.input, block.inputs)
+        inputs = fill_inputs(specs, shared.read_arrays(paths), seed=options.seed)
+        if folder is not None:
+            shared.make_folder(folder)
+        step(f"opening {options.backend}")
+        accelerator = open_accelerator(options.backend)
+        step(f"loading on {accelerator.name}")
+        numerics = parse_numerics(options.numerics)
+        with load_on(accelerator, graph, numerics=numerics) as program:
             loaded = time.perf_counter()
-            inputs = fill_inputs(session.inputs, given, seed=options.seed)
-            step("running")
-            result = session.run(inputs)
+            step(f"running on {program.device_name}")
+            result = program.run(inputs)
             done = time.perf_counter()
-            name = session.device_name
-    console = out()
-    console.print(
-        f"{name}: loaded in {loaded - start:.3f} s, first run {done - loaded:.3f} s"
-    )
-    console.print(_table(result))
-    if options.output_dir:
-        _save(Path(options.output_dir), result)
-        console.print(f"outputs saved in {options.output_dir}")
+            device, outputs = program.device_name, program.outputs
+    files = {} if folder is None else save(folder, result)
+    _show(options, device, (loaded - begin, done - loaded), outputs, result, files)
     return 0
 
 
-def _table(result: dict[str, NDArray[np.generic]]) -> Table:
-    table = Table()
-    for column in ("output", "type", "shape", "min", "max", "mean"):
-        table.add_column(column, overflow="fold")
-    for name, array in result.items():
-        wide = array.astype(np.float64)
-        table.add_row(
-            name,
-            str(array.dtype),
-            "x".join(map(str, array.shape)) or "scalar",
-            f"{wide.min():.6g}",
-            f"{wide.max():.6g}",
-            f"{wide.mean():.6g}",
+def _show(
+    options: argparse.Namespace,
+    device: str,
+    times: tuple[float, float],
+    outputs: Iterable[TensorSpec],
+    result: Mapping[str, NDArray[np.generic]],
+    files: Mapping[str, Path],
+) -> None:
+    from tosavk.cli.console import (
+        TITLE,
+        Column,
+        dims,
+        out,
+        say,
+        seconds,
+        show_table,
+    )
+
+    console: Console = out()
+    say(console, f"{Path(options.model).name} on {options.backend}", TITLE)
+    say(console, f"  {device}")
+    say(console, f"  loaded in {seconds(times[0])}, first run {seconds(times[1])}")
+    console.print()
+    specs = {spec.name: spec for spec in outputs}
+    show_table(
+        console,
+        (
+            Column("output", least=12),
+            Column("type"),
+            Column("shape"),
+            Column("min", right=True),
+            Column("max", right=True),
+            Column("mean", right=True),
+            Column(""),
+        ),
+        [
+            (name, spec.dtype.name, dims(spec.shape), *_statistics(result[name]))
+            for name, spec in specs.items()
+        ],
+    )
+    for path in files.values():
+        say(console, f"saved {path}")
+
+
+def _statistics(array: NDArray[np.generic]) -> tuple[str, str, str, str]:
+    """Smallest, largest and mean finite value, and what is not finite."""
+    import numpy as np
+
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    odd = [
+        f"{count} {name}"
+        for name, count in (
+            ("NaN", np.count_nonzero(np.isnan(wide))),
+            ("infinite", np.count_nonzero(np.isinf(wide))),
         )
-    return table
+        if count
+    ]
+    if not finite.size:
+        return "-", "-", "-", ", ".join(odd)
+    numbers = (finite.min(), finite.max(), finite.mean())
+    low, high, mean = (f"{number:.6g}" for number in numbers)
+    return low, high, mean, ", ".join(odd)
 
 
-def _save(folder: Path, result: dict[str, NDArray[np.generic]]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, array in result.items():
-            # Names come from an untrusted file: they must not leave the folder.
-            safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".") or "output"
-            np.save(folder / f"{safe}.npy", array)
-    except OSError as error:
-        raise InvalidArgument(
-            f"cannot write outputs to {str(folder)!r}: {error.strerror or error}"
-        ) from error
+def save(folder: Path, result: Mapping[str, NDArray[np.generic]]) -> dict[str, Path]:
+    """Saves outputs as NumPy files.
+
+    Args:
+        folder: exists.
+        result: arrays by output name.
+
+    Returns:
+        Where each output went.
+
+    Raises:
+        InvalidArgument: a file cannot be written.
+    """
+    import numpy as np
+
+    paths = {name: folder / file for name, file in file_names(result).items()}
+    for name, path in paths.items():
+        try:
+            np.save(path, result[name])
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot write {str(path)!r}: {error.strerror or error}"
+            ) from error
+    return paths
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """File names for tensors: inside the folder, and each another.
+
+    Names come from an untrusted file, so only letters, digits and `._-` are kept; and
+    where that makes two the same (also in a file system that ignores case), a number
+    is added.
+    """
+    taken: set[str] = set()
+    found: dict[str, str] = {}
+    for name in names:
+        safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:_LONGEST_NAME]
+        safe = candidate = safe or "output"
+        number = 1
+        while candidate.casefold() in taken:
+            number += 1
+            candidate = f"{safe}-{number}"
+        taken.add(candidate.casefold())
+        found[name] = f"{candidate}.npy"
+    return found
