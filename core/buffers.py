@@ -268,16 +268,17 @@ class Buffer:
         scope.buffers -= 1
         try:
             with scope.shared:
-                scope.ring.forget(self._guard)
-                if allocation is not None:
-                    allocation.free()
+                try:
+                    scope.ring.forget(self._guard)
+                finally:
+                    if allocation is not None:
+                        allocation.free()
         finally:
             scope.destroy_if_unused()
 
     def _bury(self) -> None:
         if self._guard.state:
-            with self._scope.shared:
-                self._scope.shared.device.wait_idle()
+            self._scope.shared.wait_idle()
         self._free()
 
 

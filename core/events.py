@@ -209,7 +209,8 @@ class Event:
         scope.ring.condemn(slot)
         drop(slot.reads, slot.writes)
         self._settle(slot)
-        self._error = error
+        # A kept traceback would keep the frames of all callers and their handles alive.
+        self._error = error.with_traceback(None)
         self._state = _FAILED
         return _FAILED
 
@@ -242,11 +243,10 @@ class Event:
                     shared.require_device("wait for an abandoned event")
             ended = True
         except ModelError as error:
-            failure = error
+            failure = error.with_traceback(None)
         finally:
             if not ended:
-                with shared:
-                    shared.device.wait_idle()
+                shared.wait_idle()
                 self._fail(failure)
         if ended:
             self._complete()
@@ -287,8 +287,7 @@ def launch_failed(event: Event, error: BaseException) -> ModelError | None:
         return Indeterminate(error, event)
     if not isinstance(error, ModelError):
         # An interrupt or a fault in the backend: nobody knows how far it came.
-        with scope.shared:
-            scope.shared.device.wait_idle()
+        scope.shared.wait_idle()
         scope.ring.condemn(slot)
     drop(slot.reads, slot.writes)
     slot.flying = False

@@ -124,14 +124,15 @@ class Program:
         scope.programs -= 1
         try:
             with scope.shared:
-                scope.ring.forget(self._guard)
-                if loaded is not None:
-                    loaded.free()
+                try:
+                    scope.ring.forget(self._guard)
+                finally:
+                    if loaded is not None:
+                        loaded.free()
         finally:
             scope.destroy_if_unused()
 
     def _bury(self) -> None:
         if self._guard.state:
-            with self._scope.shared:
-                self._scope.shared.device.wait_idle()
+            self._scope.shared.wait_idle()
         self._free()

@@ -100,10 +100,12 @@ class Scope:
         del shared.scopes[self.id]
         try:
             with shared:
-                if self.ring.condemned:
-                    shared.device.wait_idle()
-                self.ring.clear()
-                self.kit.free()
+                try:
+                    if self.ring.condemned:
+                        shared.wait_idle()
+                    self.ring.clear()
+                finally:
+                    self.kit.free()
         finally:
             shared.close_if_unused()
 
@@ -116,8 +118,8 @@ class Scope:
         if self.id not in shared.scopes:
             return
         failure = self._quiesce()
+        shared.wait_idle()
         with shared:
-            shared.device.wait_idle()
             self.ring.clear(failure)
         with ExitStack() as stack:
             stack.callback(self._destroy)
@@ -141,7 +143,7 @@ class Scope:
                     while recording is not None and not recording.wait(SLICE_NS):
                         self.shared.require_device("wait for the work of a context")
         except DeviceLost as error:
-            return error
+            return error.with_traceback(None)
         except ModelError as error:
             return DeviceLost(f"the wait for the work of a context failed: {error}")
         return None

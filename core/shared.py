@@ -156,6 +156,12 @@ class Shared:
         if isinstance(error, DeviceLost):
             self.lost = True
 
+    def wait_idle(self) -> None:
+        """Waits until nothing runs on the device; at once when it is closed."""
+        if not self.closed:
+            with self:
+                self.device.wait_idle()
+
     def close_if_unused(self) -> None:
         """Closes the device once neither accelerator nor contexts need it."""
         if self.orphaned and not self.scopes and not self.closed:
