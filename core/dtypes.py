@@ -126,7 +126,7 @@ def pack(dtype: DType, array: NDArray[np.generic]) -> memoryview:
     flat = np.ascontiguousarray(array, dtype.numpy).reshape(-1)
     if dtype is DType.INT4:
         flat = _pack_nibbles(flat)
-    return memoryview(flat.view(np.uint8)).toreadonly()
+    return flat.view(np.uint8).data.toreadonly()
 
 
 def unpack(
