@@ -97,9 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, tosavk.open(options.backend) as acc:
         floor = build_floor(folder)
         context = acc.create_context()
-        loaded = context.load_program(
-            lower_graph(graph, limits=acc.device.plan_limits)
-        )
+        loaded = context.load_program(lower_graph(graph, limits=acc.device.plan_limits))
         queue = context.create_queue()
         buffers = [
             context.allocate_buffer(BufferDesc(1024, usage, MemoryDomain.HOST))

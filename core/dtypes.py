@@ -75,12 +75,8 @@ _BITS = {
     DType.FP8E4M3: 8,
     DType.FP8E5M2: 8,
 }
-_FLOATS = frozenset(
-    {DType.FP32, DType.FP16, DType.BF16, DType.FP8E4M3, DType.FP8E5M2}
-)
-_INTEGERS = frozenset(
-    {DType.INT4, DType.INT8, DType.INT16, DType.INT32, DType.INT48}
-)
+_FLOATS = frozenset({DType.FP32, DType.FP16, DType.BF16, DType.FP8E4M3, DType.FP8E5M2})
+_INTEGERS = frozenset({DType.INT4, DType.INT8, DType.INT16, DType.INT32, DType.INT48})
 _NUMPY: dict[DType, np.dtype[np.generic]] = {
     DType.BOOL: np.dtype(np.bool_),
     DType.INT4: np.dtype(np.int8),

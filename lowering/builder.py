@@ -102,9 +102,9 @@ class PlanBuilder:
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, NDArray[np.generic]]
     values: dict[str, Value]
-    emitted: list[Emitted] = field(default_factory=list)
-    prologue: list[Emitted] = field(default_factory=list)
-    _literals: dict[Hashable, Value] = field(default_factory=dict)
+    emitted: list[Emitted] = field(default_factory=list[Emitted])
+    prologue: list[Emitted] = field(default_factory=list[Emitted])
+    _literals: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
     _table: dict[str, Kernel] = field(default_factory=kernels)
     _operator: Operator | None = None
     _in_prologue: bool = False

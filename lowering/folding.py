@@ -33,10 +33,11 @@ _EXACT_CASTS = frozenset(
 
 def constant_value(tensor: Tensor) -> Array:
     """The array of a tensor that has constant data; a view where possible."""
-    assert tensor.data is not None and tensor.shape is not None
+    assert tensor.data is not None
+    assert tensor.shape is not None
     value = unpack_serialized(tensor.dtype, tensor.data, tensor.shape)
     if tensor.dtype is DType.BOOL:
-        return value.view(np.uint8) != 0
+        return np.not_equal(value.view(np.uint8), 0)
     return value
 
 

@@ -159,7 +159,7 @@ class Operator:
     op: Op
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
     location: str = ""
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ def emitted(reads: list[Memory], write: Memory) -> Emitted:
 
 @st.composite
 def regions(draw: st.DrawFn) -> list[Lifetime]:
-    result = []
+    result: list[Lifetime] = []
     for _ in range(draw(st.integers(1, 40))):
         size = draw(st.integers(1, 3000))
         if draw(st.booleans()) and draw(st.booleans()):
