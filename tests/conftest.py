@@ -1,3 +1,3 @@
 """What all tests share; the parts are in tests/harness/."""
 
-pytest_plugins = ["harness.plugin", "pytester"]
+pytest_plugins = ["harness.plugin", "harness.running", "pytester"]

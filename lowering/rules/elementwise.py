@@ -91,8 +91,11 @@ def arithmetic_right_shift(op: Operator, build: PlanBuilder) -> None:
 
 def mul(op: Operator, build: PlanBuilder) -> None:
     """MUL; the shift of INT32 is a parameter, other types must have none."""
-    shift = build.integers(op, op.inputs[2])[0] if len(op.inputs) > 2 else 0
     dtype = build.tensor(op.inputs[0]).dtype
+    shift = 0
+    # Other types' shift must be 0, so one that is known at run time only says nothing.
+    if dtype is DType.INT32 or build.constant(op.inputs[2]) is not None:
+        (shift,) = build.integers(op, op.inputs[2])
     if shift and dtype is not DType.INT32:
         build.refuse(op, f"MUL of {dtype.name} with shift {shift}; only INT32 shifts")
     _binary(op, build, mode=0, shift=shift)
@@ -127,7 +130,11 @@ def _binary(op: Operator, build: PlanBuilder, *, mode: int, shift: int) -> None:
 def select(op: Operator, build: PlanBuilder) -> None:
     """y = c ? a : b with broadcasting."""
     operands = tuple(build.value(name) for name in op.inputs)
-    y = build.result(op.outputs[0])
+    emit_select(build, operands, build.result(op.outputs[0]))
+
+
+def emit_select(build: PlanBuilder, operands: tuple[Value, ...], y: Value) -> None:
+    """Emits y = c ? a : b for the operands (c, a, b)."""
     count = elements(y.shape)
     same, dims, walks = _walks(y, operands)
     build.emit(

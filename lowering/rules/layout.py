@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tosavk.core.dtypes import DType, elements
 from tosavk.lowering.builder import (
     PlanBuilder,
@@ -13,7 +15,7 @@ from tosavk.lowering.builder import (
     six,
 )
 from tosavk.lowering.graph import Operator
-from tosavk.lowering.rules.elementwise import literal_word
+from tosavk.lowering.rules.elementwise import emit_select, literal_word
 
 
 def copy(op: Operator, build: PlanBuilder) -> None:
@@ -85,26 +87,55 @@ def pad(op: Operator, build: PlanBuilder) -> None:
     source = build.value(op.inputs[0])
     before = build.integers(op, op.inputs[1])[::2]
     constant = build.constant(op.inputs[2])
+    target = build.result(op.outputs[0])
     if constant is None:
-        build.refuse(
-            op, f"pad constant {op.inputs[2]!r} is not a compile-time constant"
-        )
+        _pad_with_tensor(op, build, target, before)
+        return
     fill = literal_word(source.dtype, constant)
     if source.dtype is DType.BOOL:
         fill = int(fill != 0)
-    _remap(op, build, before=before, fill=fill)
+    _remap(op, build, target, before=before, fill=fill)
+
+
+def _pad_with_tensor(
+    op: Operator, build: PlanBuilder, target: Value, before: tuple[int, ...]
+) -> None:
+    """PAD whose constant is known at run time only: padded with 0, then selected."""
+    source = build.value(op.inputs[0])
+    if source.shape == target.shape:
+        copy_value(build, source, target)
+        return
+    padded = build.temporary(source.dtype, target.shape)
+    _remap(op, build, padded, before=before, fill=0)
+    inside = np.zeros(target.shape, np.bool_)
+    inside[
+        tuple(
+            slice(start, start + size)
+            for start, size in zip(before, source.shape, strict=True)
+        )
+    ] = True
+    key = ("inside", source.shape, target.shape, before)
+    mask = build.literal(key, DType.BOOL, inside)
+    fill = build.value(op.inputs[2])
+    spread = Value(fill.dtype, (1,) * len(target.shape), fill.memory)
+    emit_select(build, (mask, padded, spread), target)
 
 
 def tile(op: Operator, build: PlanBuilder) -> None:
     """TILE: coordinates modulo the source's dimensions."""
     rank = len(build.shape(op.inputs[0]))
-    _remap(op, build, before=(0,) * rank, fill=0)
+    _remap(op, build, build.result(op.outputs[0]), before=(0,) * rank, fill=0)
 
 
 def _remap(
-    op: Operator, build: PlanBuilder, *, before: tuple[int, ...], fill: int
+    op: Operator,
+    build: PlanBuilder,
+    target: Value,
+    *,
+    before: tuple[int, ...],
+    fill: int,
 ) -> None:
-    source, target = build.value(op.inputs[0]), build.result(op.outputs[0])
+    source = build.value(op.inputs[0])
     count = elements(target.shape)
     build.emit(
         "remap",

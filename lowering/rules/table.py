@@ -84,7 +84,7 @@ RULES: dict[Op, Rule] = {
     Op.ARGMAX: Rule(
         reduction.reduce, FLOATS | FP8 | frozenset({DType.INT8, DType.INT16})
     ),
-    Op.IDENTITY: Rule(layout.copy, ANY),
+    Op.IDENTITY: Rule(layout.copy, ANY | frozenset({DType.INT4, DType.INT48})),
     Op.RESHAPE: Rule(layout.copy, ANY),
     Op.TRANSPOSE: Rule(layout.transpose, ANY),
     Op.REVERSE: Rule(layout.reverse, ANY),
@@ -99,5 +99,7 @@ RULES: dict[Op, Rule] = {
     Op.TRANSPOSE_CONV2D: Rule(convolution.transpose_conv2d, FLOATS | FP8),
     Op.MATMUL: Rule(matmul.matmul, FLOATS | FP8),
     Op.AVG_POOL2D: Rule(pooling.avg_pool2d, FLOATS | FP8),
-    Op.MAX_POOL2D: Rule(pooling.max_pool2d, FLOATS | FP8),
+    Op.MAX_POOL2D: Rule(
+        pooling.max_pool2d, FLOATS | FP8 | frozenset({DType.INT8, DType.INT16})
+    ),
 }
