@@ -25,7 +25,7 @@ from tosavk.core.errors import DeviceUnavailable, InitError, InvalidArgument
 from tosavk.core.plan import Numerics
 from tosavk.differential.exceptions import Trait, excuses_output
 from tosavk.differential.inputs import fill_inputs
-from tosavk.differential.operators import check_operators
+from tosavk.differential.operators import LOAD, check_operators
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
     Comparison,
@@ -204,6 +204,7 @@ def _compare_outputs(
                 (side.label, side.outputs[name]),
                 (reference.label, reference.outputs[name]),
                 exact=exact,
+                sound=_is_sound(side, operators),
             )
             for reference in references[:1]
             for side in (*devices, *references[1:])
@@ -245,6 +246,16 @@ def _excused(
         return comparison
     return dataclasses.replace(
         comparison, agreed=True, outcome=KNOWN_EXCEPTION, note=note
+    )
+
+
+def _is_sound(side: Side, operators: Sequence[OperatorComparison]) -> bool:
+    """Whether the reference agrees with all of a side's operators."""
+    return all(
+        c.agreed
+        for item in operators
+        for c in item.comparisons
+        if c.left in (side.label, LOAD) and c.right == REFERENCE
     )
 
 

@@ -146,19 +146,34 @@ def _style(c: Comparison) -> str:
 
 
 def _pictures(result: DiffResult) -> list[Picture]:
-    """Pictures of what is wrong first, then of the outputs' errors."""
+    """Pictures of what is wrong first, then of the outputs' errors; each once."""
     wrong = [c for item in result.operators for c in item.comparisons if not c.agreed]
-    candidates = [c for c in (*wrong, *result.outputs) if c.error_map is not None]
+    groups: dict[object, list[Comparison]] = {}
+    for c in (*wrong, *result.outputs):
+        if c.error_map is not None:
+            groups.setdefault((c.tensor, c.error_map), []).append(c)
     return [
-        Picture(_heat_map(c), f"{c.tensor}: {c.left} and {c.right}, {c.outcome}")
-        for c in candidates[:_MAX_PICTURES]
+        Picture(_heat_map(group[0]), _caption(group))
+        for group in list(groups.values())[:_MAX_PICTURES]
     ]
+
+
+def _caption(group: Sequence[Comparison]) -> str:
+    first = group[0]
+    pairs = "; ".join(dict.fromkeys(f"{c.left} and {c.right}" for c in group))
+    return f"{first.tensor}: {pairs}; darkest cell {_peak(first):.2g}, {first.outcome}"
+
+
+def _peak(comparison: Comparison) -> float:
+    return max(
+        (value for row in comparison.error_map or () for value in row), default=0
+    )
 
 
 def _heat_map(comparison: Comparison) -> Markup:
     grid = comparison.error_map
     assert grid is not None
-    peak = max((value for row in grid for value in row), default=0.0) or 1.0
+    peak = _peak(comparison) or 1.0
     height, width = len(grid) * _CELL, max(map(len, grid)) * _CELL
     cells = [
         Markup(

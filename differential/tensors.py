@@ -36,26 +36,28 @@ def compare_exactly(
 
 
 def compare_with_reference(
-    tensor: Tensor, left: Named, right: Named, *, exact: bool
+    tensor: Tensor, left: Named, right: Named, *, exact: bool, sound: bool
 ) -> Comparison:
     """Compares a final output with the reference's, whole program against whole program.
 
-    TOSA bounds single operators only, so an output that floats had a part in always
-    agrees here: its error is reported, and the operators are judged one by one
-    (docs/adr/0005). Others must be equal.
+    TOSA bounds single operators only, so an output that floats had a part in agrees
+    when all operators do, which are judged one by one (docs/adr/0005); its error is
+    reported. Others must be equal.
 
     Args:
         tensor: the output.
         left: a device's label and value.
         right: the reference's.
         exact: whether no float had a part in it.
+        sound: whether all operators of the device agree.
     """
     bits = compare_bits(left[1], right[1])
     if bits.equal:
         return _comparison(tensor, left, right, bits, "end to end", Outcome.EQUAL)
     if exact:
         return _comparison(tensor, left, right, bits, "exact", Outcome.DIFFERENT)
-    return _comparison(tensor, left, right, bits, "by operators", Outcome.WITHIN_RULE)
+    outcome = Outcome.WITHIN_RULE if sound else Outcome.DIFFERENT
+    return _comparison(tensor, left, right, bits, "by operators", outcome)
 
 
 def judge_operator(
