@@ -112,7 +112,7 @@ def _binary(op: Operator, build: PlanBuilder, *, mode: int, shift: int) -> None:
             "OP": op.op,
             "TYPE": a.dtype,
             "Y_TYPE": y.dtype,
-            "BROADCAST": 0 if same else 1,
+            "BROADCAST": 0 if same else len(dims),
             "MODE": mode,
         },
         params={
@@ -139,7 +139,7 @@ def emit_select(build: PlanBuilder, operands: tuple[Value, ...], y: Value) -> No
     same, dims, walks = _walks(y, operands)
     build.emit(
         "select",
-        spec={"TYPE": y.dtype, "BROADCAST": 0 if same else 1},
+        spec={"TYPE": y.dtype, "BROADCAST": 0 if same else len(dims)},
         params={
             "count": count,
             **six("d", dims, fill=1),

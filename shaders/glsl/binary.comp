@@ -157,21 +157,27 @@ uint integer_lane(uint a_lane, uint b_lane) {
     return narrow_int(Y_TYPE, r);
 }
 
-// The elements of a and b that element `e` of y reads.
+// Takes the innermost coordinate of dimension `d` off `rest`.
+uint peel(inout uint rest, uint d) {
+    uint c = rest % d;
+    rest /= d;
+    return c;
+}
+
+// The elements of a and b that element `e` of y reads; BROADCAST dimensions count.
 uvec2 sources(uint e) {
     if (BROADCAST == 0u) return uvec2(e);
-    uint c5 = e % d5;
-    e /= d5;
-    uint c4 = e % d4;
-    e /= d4;
-    uint c3 = e % d3;
-    e /= d3;
-    uint c2 = e % d2;
-    e /= d2;
-    uint c1 = e % d1;
-    uint c0 = e / d1;
-    return uvec2(c0 * a0 + c1 * a1 + c2 * a2 + c3 * a3 + c4 * a4 + c5 * a5,
-                 c0 * b0 + c1 * b1 + c2 * b2 + c3 * b3 + c4 * b4 + c5 * b5);
+    if (BROADCAST == 1u) return e * uvec2(a5, b5);
+    uvec2 at = peel(e, d5) * uvec2(a5, b5);
+    if (BROADCAST == 2u) return at + e * uvec2(a4, b4);
+    at += peel(e, d4) * uvec2(a4, b4);
+    if (BROADCAST == 3u) return at + e * uvec2(a3, b3);
+    at += peel(e, d3) * uvec2(a3, b3);
+    if (BROADCAST == 4u) return at + e * uvec2(a2, b2);
+    at += peel(e, d2) * uvec2(a2, b2);
+    if (BROADCAST == 5u) return at + e * uvec2(a1, b1);
+    at += peel(e, d1) * uvec2(a1, b1);
+    return at + e * uvec2(a0, b0);
 }
 
 void main() {

@@ -43,20 +43,27 @@ layout(push_constant) uniform Params {
 
 #include "linear.glsl"
 
+// Takes the innermost coordinate of dimension `d` off `rest`.
+uint peel(inout uint rest, uint d) {
+    uint c = rest % d;
+    rest /= d;
+    return c;
+}
+
 // The elements of c, a and b that element `e` of y reads.
 uvec3 sources(uint e) {
     if (BROADCAST == 0u) return uvec3(e);
-    uvec3 from = (e % d5) * uvec3(c5, a5, b5);
-    e /= d5;
-    from += (e % d4) * uvec3(c4, a4, b4);
-    e /= d4;
-    from += (e % d3) * uvec3(c3, a3, b3);
-    e /= d3;
-    from += (e % d2) * uvec3(c2, a2, b2);
-    e /= d2;
-    from += (e % d1) * uvec3(c1, a1, b1);
-    e /= d1;
-    return from + e * uvec3(c0, a0, b0);
+    if (BROADCAST == 1u) return e * uvec3(c5, a5, b5);
+    uvec3 at = peel(e, d5) * uvec3(c5, a5, b5);
+    if (BROADCAST == 2u) return at + e * uvec3(c4, a4, b4);
+    at += peel(e, d4) * uvec3(c4, a4, b4);
+    if (BROADCAST == 3u) return at + e * uvec3(c3, a3, b3);
+    at += peel(e, d3) * uvec3(c3, a3, b3);
+    if (BROADCAST == 4u) return at + e * uvec3(c2, a2, b2);
+    at += peel(e, d2) * uvec3(c2, a2, b2);
+    if (BROADCAST == 5u) return at + e * uvec3(c1, a1, b1);
+    at += peel(e, d1) * uvec3(c1, a1, b1);
+    return at + e * uvec3(c0, a0, b0);
 }
 
 uint selected(uint e) {

@@ -141,17 +141,27 @@ fn combine(a_lane: u32, b_lane: u32) -> u32 {
 // Which elements of a (x) and b (y) belong to an element of the result.
 fn operand_elements(element: u32) -> vec2<u32> {
     if (BROADCAST == 0u) { return vec2<u32>(element, element); }
-    var rest = element;
-    var at = (rest % params.d5) * vec2<u32>(params.a5, params.b5);
-    rest /= params.d5;
-    at += (rest % params.d4) * vec2<u32>(params.a4, params.b4);
-    rest /= params.d4;
-    at += (rest % params.d3) * vec2<u32>(params.a3, params.b3);
-    rest /= params.d3;
-    at += (rest % params.d2) * vec2<u32>(params.a2, params.b2);
-    rest /= params.d2;
-    at += (rest % params.d1) * vec2<u32>(params.a1, params.b1);
-    return at + (rest / params.d1) * vec2<u32>(params.a0, params.b0);
+    if (BROADCAST == 1u) { return element * vec2<u32>(params.a5, params.b5); }
+    var rest = element / params.d5;
+    var at = (element % params.d5) * vec2<u32>(params.a5, params.b5);
+    if (BROADCAST > 2u) {
+        at += (rest % params.d4) * vec2<u32>(params.a4, params.b4);
+        rest /= params.d4;
+    } else { return at + rest * vec2<u32>(params.a4, params.b4); }
+    if (BROADCAST > 3u) {
+        at += (rest % params.d3) * vec2<u32>(params.a3, params.b3);
+        rest /= params.d3;
+    } else { return at + rest * vec2<u32>(params.a3, params.b3); }
+    if (BROADCAST > 4u) {
+        at += (rest % params.d2) * vec2<u32>(params.a2, params.b2);
+        rest /= params.d2;
+    } else { return at + rest * vec2<u32>(params.a2, params.b2); }
+    if (BROADCAST > 5u) {
+        at += (rest % params.d1) * vec2<u32>(params.a1, params.b1);
+        rest /= params.d1;
+        return at + rest * vec2<u32>(params.a0, params.b0);
+    }
+    return at + rest * vec2<u32>(params.a1, params.b1);
 }
 
 @compute @workgroup_size(WORKGROUP)

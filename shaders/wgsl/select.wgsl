@@ -19,25 +19,44 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> y: array<u32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
-fn lane_of_result(element: u32) -> u32 {
-    var c_at = element;
-    var a_at = element;
-    var b_at = element;
-    if (BROADCAST != 0u) {
-        let k5 = element % params.d5;
-        let r4 = element / params.d5;
-        let k4 = r4 % params.d4;
-        let r3 = r4 / params.d4;
-        let k3 = r3 % params.d3;
-        let r2 = r3 / params.d3;
-        let k2 = r2 % params.d2;
-        let r1 = r2 / params.d2;
-        let k1 = r1 % params.d1;
-        let k0 = r1 / params.d1;
-        c_at = k0 * params.c0 + k1 * params.c1 + k2 * params.c2 + k3 * params.c3 + k4 * params.c4 + k5 * params.c5;
-        a_at = k0 * params.a0 + k1 * params.a1 + k2 * params.a2 + k3 * params.a3 + k4 * params.a4 + k5 * params.a5;
-        b_at = k0 * params.b0 + k1 * params.b1 + k2 * params.b2 + k3 * params.b3 + k4 * params.b4 + k5 * params.b5;
+// Which elements of c (x), a (y) and b (z) belong to an element of the result. BROADCAST counts
+// the dimensions that are left after collapsing.
+fn operand_elements(element: u32) -> vec3<u32> {
+    if (BROADCAST == 0u) { return vec3<u32>(element, element, element); }
+    var rest = element;
+    var at = vec3<u32>(0u, 0u, 0u);
+    if (BROADCAST > 5u) {
+        let inner = params.d1 * params.d2 * params.d3 * params.d4 * params.d5;
+        at += (rest / inner) * vec3<u32>(params.c0, params.a0, params.b0);
+        rest %= inner;
     }
+    if (BROADCAST > 4u) {
+        let inner = params.d2 * params.d3 * params.d4 * params.d5;
+        at += (rest / inner) * vec3<u32>(params.c1, params.a1, params.b1);
+        rest %= inner;
+    }
+    if (BROADCAST > 3u) {
+        let inner = params.d3 * params.d4 * params.d5;
+        at += (rest / inner) * vec3<u32>(params.c2, params.a2, params.b2);
+        rest %= inner;
+    }
+    if (BROADCAST > 2u) {
+        let inner = params.d4 * params.d5;
+        at += (rest / inner) * vec3<u32>(params.c3, params.a3, params.b3);
+        rest %= inner;
+    }
+    if (BROADCAST > 1u) {
+        at += (rest / params.d5) * vec3<u32>(params.c4, params.a4, params.b4);
+        rest %= params.d5;
+    }
+    return at + rest * vec3<u32>(params.c5, params.a5, params.b5);
+}
+
+fn lane_of_result(element: u32) -> u32 {
+    let at = operand_elements(element);
+    let c_at = at.x;
+    let a_at = at.y;
+    let b_at = at.z;
     var lane: u32;
     if (lane_bits(c[c_at >> 2u], BOOL, c_at) != 0u) {
         lane = lane_bits(a[a_at / lanes_of(TYPE)], TYPE, a_at);
