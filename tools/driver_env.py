@@ -22,6 +22,22 @@ ADDITION = "VK_ADD_DRIVER_FILES"
 
 def settings(environment: dict[str, str]) -> dict[str, str]:
     """Returns the variables to set, given those that are set."""
+    return quiet(environment) | drivers(environment)
+
+
+def quiet(environment: dict[str, str]) -> dict[str, str]:
+    """Turns off Mesa's device selection layer where there is no desktop.
+
+    Loaded with every instance, it looks for a Wayland display and complains on standard
+    error when there is none. tosavk chooses devices itself.
+    """
+    if environment.get("XDG_RUNTIME_DIR") or "NODEVICE_SELECT" in environment:
+        return {}
+    return {"NODEVICE_SELECT": "1"}
+
+
+def drivers(environment: dict[str, str]) -> dict[str, str]:
+    """Adds SwiftShader's manifest to the drivers of the system."""
     if any(environment.get(name) for name in CHOICES):
         return {}
     if not SWIFTSHADER_MANIFEST.exists():
