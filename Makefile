@@ -23,7 +23,10 @@ demo: setup
 	@.venv/bin/python tools/driver_env.py .venv/bin/python tools/demo.py
 
 test: setup
-	@TOSAVK_VALIDATION=$${TOSAVK_VALIDATION:-1} $(PYTEST) $(ARGS)
+	@$(PYTHON) tools/official.py
+	@TOSAVK_VALIDATION=$${TOSAVK_VALIDATION:-1} \
+	TOSAVK_TOSA_TOOLS=$${TOSAVK_TOSA_TOOLS:-$(CURDIR)/build/tosa-venv} \
+	$(PYTEST) $(ARGS)
 
 check:
 	@$(PYTHON) tools/bootstrap.py python

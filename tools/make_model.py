@@ -88,14 +88,14 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def prepare(package: str) -> None:
-    """Makes the converter's environment, with one package of models in it."""
+def prepare(*packages: str) -> None:
+    """Makes the converter's environment, with packages of models in it."""
     installed = STAMP.read_text(encoding="utf-8").split() if STAMP.exists() else []
-    wanted = [name for name in (*CONVERTER, package) if name not in installed]
+    wanted = [name for name in (*CONVERTER, *packages) if name not in installed]
     if bootstrap.venv_python(VENV).exists() and not wanted:
         return
     if not installed or not bootstrap.usable(VENV):
-        installed, wanted = [], [*CONVERTER, package]
+        installed, wanted = [], [*CONVERTER, *packages]
         VENV.parent.mkdir(parents=True, exist_ok=True)
         bootstrap.make_venv(VENV)
     say(f"installing {', '.join(wanted)} into build/tosa-venv/")
