@@ -104,7 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: Error | str, code: int) -> int:
-    text = " ".join(str(error).split())
+    first, *others = [" ".join(line.split()) for line in str(error).splitlines()] or [
+        ""
+    ]
+    text = " ".join((first, "; ".join(others))).rstrip()
     clean = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     print(f"tosavk: {clean}", file=sys.stderr)  # noqa: T201
     return code
