@@ -87,6 +87,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], list[Combination]]] = {
     "concat": (("TYPE",), _stored()),
     "remap": (("OP", "TYPE"), _pairs((56, 60), _STORED)),
     "gather": (("TYPE",), _stored()),
+    "scatter": (("TYPE",), _stored()),
     "resize": (("MODE", "TYPE"), _pairs((1, 2), (*_FLOATS, DType.INT8))),
 }
 

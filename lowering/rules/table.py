@@ -12,13 +12,16 @@ from tosavk.core.dtypes import DType
 from tosavk.lowering.builder import PlanBuilder
 from tosavk.lowering.graph import Op, Operator
 from tosavk.lowering.rules import (
+    conv3d,
     convolution,
     elementwise,
+    fft,
     layout,
     matmul,
     pooling,
     reduction,
     resize,
+    scatter,
 )
 
 RuleFunction = Callable[[Operator, PlanBuilder], None]
@@ -94,6 +97,10 @@ RULES: dict[Op, Rule] = {
     Op.TILE: Rule(layout.tile, ANY),
     Op.GATHER: Rule(layout.gather, ANY - BOOL),
     Op.RESIZE: Rule(resize.resize, FLOATS | frozenset({DType.INT8})),
+    Op.SCATTER: Rule(scatter.scatter, ANY - BOOL),
+    Op.FFT2D: Rule(fft.fft2d, frozenset({DType.FP32})),
+    Op.RFFT2D: Rule(fft.rfft2d, frozenset({DType.FP32})),
+    Op.CONV3D: Rule(conv3d.conv3d, FLOATS | FP8),
     Op.CONV2D: Rule(convolution.conv2d, FLOATS | FP8),
     Op.DEPTHWISE_CONV2D: Rule(convolution.depthwise_conv2d, FLOATS | FP8),
     Op.TRANSPOSE_CONV2D: Rule(convolution.transpose_conv2d, FLOATS | FP8),

@@ -1,0 +1,101 @@
+// CONV3D of FP32 NDHWC (docs/kernel-interface.md).
+//
+// An invocation makes TILE neighbouring pixels of one row by 4 output channels; neighbouring
+// invocations take neighbouring channels. w is [kd][kh][kw][ic][4 * columns], bias is [4 * columns],
+// both filled up with zeros. The sum of every output element runs over (kz, ky, kx, ic) from +0; a
+// tap outside x is left out as in conv2d.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "float_controls.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint SKIP = 0u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint columns;
+    uint tiles;
+    uint id;
+    uint ih;
+    uint iw;
+    uint ic;
+    uint od;
+    uint oh;
+    uint ow;
+    uint oc;
+    uint kd;
+    uint kh;
+    uint kw;
+    uint sz;
+    uint sy;
+    uint sx;
+    uint dz;
+    uint dy;
+    uint dx;
+    uint pad_front;
+    uint pad_top;
+    uint pad_left;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { float x[]; };
+layout(set = 0, binding = 1) readonly buffer W { vec4 w[]; };
+layout(set = 0, binding = 2) readonly buffer Bias { vec4 bias[]; };
+layout(set = 0, binding = 3) writeonly buffer Y { float y[]; };
+
+#include "linear.glsl"
+
+const uint TILE = 4u;
+
+void main() {
+    uint i = invocation();
+    if (i >= count) return;
+    uint tile = i / columns;
+    uint column = i - tile * columns;
+    uint row = tile / tiles;
+    uint first = (tile - row * tiles) * TILE;
+    uint plane = row / oh;
+    uint oy = row - plane * oh;
+    uint image = plane / od;
+    uint oz = plane - image * od;
+
+    uint weight = column;
+    precise vec4 sum[TILE];
+    for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
+    for (uint kz = 0u; kz < kd; kz++) {
+        uint iz = oz * sz + kz * dz - pad_front;
+        for (uint ky = 0u; ky < kh; ky++) {
+            uint iy = oy * sy + ky * dy - pad_top;
+            bool in_row = iz < id && iy < ih;
+            for (uint kx = 0u; kx < kw; kx++) {
+                uint from[TILE];
+                bool inside[TILE];
+                for (uint p = 0u; p < TILE; p++) {
+                    uint ix = (first + p) * sx + kx * dx - pad_left;
+                    inside[p] = in_row && ix < iw;
+                    from[p] = inside[p] ? (((image * id + iz) * ih + iy) * iw + ix) * ic : 0u;
+                }
+                for (uint c = 0u; c < ic; c++) {
+                    vec4 a = w[weight];
+                    weight += columns;
+                    for (uint p = 0u; p < TILE; p++) {
+                        float v = x[from[p] + c];
+                        if (SKIP == 0u && !inside[p]) v = 0.0;
+                        if (SKIP == 0u || inside[p]) sum[p] += v * a;
+                    }
+                }
+            }
+        }
+    }
+
+    uint channel = 4u * column;
+    precise vec4 own_bias = bias[column];
+    for (uint p = 0u; p < TILE; p++) {
+        if (first + p < ow) {
+            precise vec4 result = sum[p] + own_bias;
+            uint to = (row * ow + first + p) * oc + channel;
+            for (uint k = 0u; k < 4u; k++) {
+                if (channel + k < oc) y[to + k] = result[k];
+            }
+        }
+    }
+}
