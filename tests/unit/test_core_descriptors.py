@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,11 @@ LIMITS = DeviceLimits(max_buffer_bytes=1024)
 HOST = Capabilities.HOST_VISIBLE_MEMORY
 
 
+def wrong(value: object) -> Any:
+    """A value of a type that the checker would refuse."""
+    return value
+
+
 def info(
     capabilities: Capabilities = HOST, limits: DeviceLimits = LIMITS
 ) -> DeviceInfo:
@@ -64,8 +70,12 @@ def info(
         (lambda: BufferDesc(1, BufferUsage(33)), InvalidArgument, "unknown bits 0x20"),
         (lambda: BufferDesc(-1, USAGE_ALL), InvalidArgument, "buffer bytes"),
         (lambda: BufferDesc(2**64, USAGE_ALL), InvalidArgument, "buffer bytes"),
-        (lambda: BufferDesc(1.0, USAGE_ALL), InvalidArgument, "float"),
-        (lambda: BufferDesc(1, USAGE_ALL, domain=4), InvalidArgument, "domain 4"),
+        (lambda: BufferDesc(wrong(1.0), USAGE_ALL), InvalidArgument, "float"),
+        (
+            lambda: BufferDesc(1, USAGE_ALL, domain=wrong(4)),
+            InvalidArgument,
+            "domain 4",
+        ),
         (lambda: BufferRange(U64, 0), InvalidArgument, "at least one"),
         (lambda: BufferRange(U64, 1), OutOfBounds, "64 bits"),
         (lambda: BufferRange(-1, 1), InvalidArgument, "offset"),
@@ -79,12 +89,12 @@ def info(
         (lambda: Artifact(1, (2**32,) * 12, b""), InvalidArgument, "target word"),
         (lambda: Artifact(1, (0,) * 12, b"", -1), InvalidArgument, "resident"),
         (
-            lambda: Binding(-1, object(), BufferRange(0, 1), AccessMode.READ),
+            lambda: Binding(-1, wrong(object()), BufferRange(0, 1), AccessMode.READ),
             InvalidArgument,
             "slot",
         ),
         (
-            lambda: Binding(0, object(), BufferRange(0, 1), 4),
+            lambda: Binding(0, wrong(object()), BufferRange(0, 1), wrong(4)),
             InvalidArgument,
             "access 4",
         ),

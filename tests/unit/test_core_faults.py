@@ -8,6 +8,8 @@ from contextlib import suppress
 import pytest
 
 from harness.fake_device import Bench, FakeLowered, buffer
+from tosavk.core.buffers import Buffer
+from tosavk.core.contexts import Context
 from tosavk.core.descriptors import FORMAT_TOSA, Artifact, EventState
 from tosavk.core.errors import (
     DeviceLost,
@@ -20,6 +22,8 @@ from tosavk.core.errors import (
     ResourceLimit,
 )
 from tosavk.core.events import Event
+from tosavk.core.programs import Program
+from tosavk.core.queues import Queue
 
 ERRORS: list[BaseException] = [
     OutOfMemory("injected"),
@@ -145,7 +149,7 @@ def test_fault_in_a_free(call: str, error: ModelError) -> None:
     scene.prepared.release()
     scene.device.fail(call, error)
     failures = 0
-    handles = [
+    handles: list[Buffer | Program | Queue | Context] = [
         *(b.buffer for b in (*scene.request, *scene.used[0], *scene.used[1])),
         bench.program,
         bench.queue,

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -197,6 +198,17 @@ def test_same_bindings_are_recorded_once(bench: Bench) -> None:
     assert bench.device.recorded == 3
 
 
+def test_failed_record_spoils_the_recording_it_was_to_reuse(bench: Bench) -> None:
+    bench.device.instant = True
+    request, other = bench.bindings(), bench.bindings()
+    bench.queue.submit(bench.program, request).release()
+    bench.device.fail("record", OutOfMemory("no"))
+    with pytest.raises(OutOfMemory):
+        bench.queue.submit(bench.program, other)
+    bench.queue.submit(bench.program, request).release()
+    assert bench.device.recorded == 2
+
+
 def test_offsets_are_part_of_what_is_recorded(bench: Bench) -> None:
     bench.device.instant = True
     wide = buffer(bench.context, 64)
@@ -315,6 +327,23 @@ def test_loss_in_poll_is_a_value(bench: Bench, call: str) -> None:
     assert bench.accelerator.live_resources().events == 0
 
 
+@pytest.mark.parametrize("call", ["poll", "launch", "retire", "allocate"])
+def test_loss_is_remembered_for_the_device(bench: Bench, call: str) -> None:
+    event = bench.queue.submit(bench.program, bench.bindings())
+    bench.device.finish_all()
+    bench.device.fail(call, DeviceLost("gone"))
+    acts: dict[str, Callable[[], object]] = {
+        "launch": lambda: bench.queue.submit(bench.program, bench.bindings()),
+        "allocate": lambda: buffer(bench.context),
+    }
+    with suppress(DeviceLost, Indeterminate):
+        acts.get(call, event.poll)()
+    bench.device.poisoned = False
+    assert bench.accelerator.is_poisoned
+    with pytest.raises(DeviceLost):
+        bench.context.create_queue()
+
+
 def test_failed_event_keeps_no_frames_alive(bench: Bench) -> None:
     gc.collect()
     gc.disable()
@@ -412,9 +441,10 @@ def test_leaving_the_block_of_an_event_waits_for_it(bench: Bench) -> None:
 def test_prepared_records_once_and_launches_often(bench: Bench) -> None:
     bench.device.instant = True
     prepared = bench.context.prepare(bench.program, bench.bindings())
-    for _ in range(5):
-        event = prepared.submit()
-        assert event.poll() is EventState.COMPLETE
+    for _ in range(4):
+        assert prepared.submit().poll() is EventState.COMPLETE
+    event = prepared.submit()
+    assert event.poll() is EventState.COMPLETE
     assert bench.device.recorded == 1
     assert bench.device.calls.count("launch") == 5
     assert bench.device.calls.count("retire") == 5
@@ -686,13 +716,14 @@ def test_close_survives_a_failing_free() -> None:
 
 def test_leaving_a_block_in_flight_is_told_but_hides_no_error(bench: Bench) -> None:
     request = bench.bindings()
+    events: list[Event] = []
     with pytest.raises(Busy), request[2].buffer:
-        event = bench.queue.submit(bench.program, request)
+        events.append(bench.queue.submit(bench.program, request))
     with pytest.raises(ZeroDivisionError), request[2].buffer, bench.program:
         _ = 1 / 0
     assert not request[2].buffer.is_released
     bench.device.finish_all()
-    event.release()
+    events[0].release()
     with request[2].buffer, bench.program, bench.queue:
         pass
     with request[2].buffer, bench.program, bench.queue:

@@ -52,6 +52,7 @@ from tosavk.core.errors import (
     Unsupported,
 )
 from tosavk.core.events import Event
+from tosavk.core.prepared import Prepared
 
 LIMITS = DeviceLimits(
     max_buffer_bytes=1 << 16,
@@ -661,13 +662,19 @@ def test_prepare(violated: tuple[Violation, ...]) -> None:
     assert bench.accelerator.live_resources() == before
 
 
+def _prepared(world: World) -> Prepared:
+    first = world.keep[0]
+    assert isinstance(first, Prepared)
+    return first
+
+
 PREPARED = [
     Violation(
         "released",
         Released,
         "Prepared",
-        lambda w: w.late.append(lambda: w.keep[0].end()),
-    ),  # type: ignore[attr-defined]
+        lambda w: w.late.append(lambda: _prepared(w).end()),
+    ),
     POISONED,
     Violation("flying", Busy, "last launch", lambda w: setattr(w, "exhaust", True)),
     Violation("guards", Busy, "slot 2", lambda w: setattr(w, "busy_buffer", True)),
