@@ -38,12 +38,18 @@ def summary(result: DiffResult) -> str:
         parts.append("the devices differ by known exceptions only")
     if result.operators:
         parts.append(f"all {len(result.operators)} operators agree on equal inputs")
-    against = [c.relative for c in result.outputs if c.right == _REFERENCE]
-    if against:
+    against = [c for c in result.outputs if c.right == _REFERENCE]
+    if against and all(c.outcome == "equal" for c in against):
+        parts.append("the outputs are equal to the reference's")
+    elif against:
+        largest = max(c.relative for c in against)
         parts.append(
-            f"the largest error against the reference is {max(against):.1e} of an "
-            "output's peak"
+            f"the largest error against the reference is {largest:.1e} of an output's "
+            "peak"
         )
+    missing = [f"{run.label} ({run.ending})" for run in result.runs if not run.ran]
+    if missing:
+        parts.append(f"no result from {', '.join(missing)}")
     if result.exceptions:
         parts.append(f"{result.exceptions} comparisons are known exceptions")
     return f"{text}{', '.join(parts) or 'nothing differs'}."

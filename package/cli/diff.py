@@ -225,15 +225,9 @@ def _outcome(c: Comparison) -> tuple[str, str]:
 
 
 def _show_operators(console: Console, result: DiffResult) -> None:
-    """The operators that do not agree, one line each, and how many do."""
+    """The operators that do not agree, one line for each comparison."""
     from tosavk.cli.console import Cell, Column, say, show_table
 
-    agreed = sum(item.agreed for item in result.operators)
-    say(
-        console,
-        f"operators on equal inputs: {agreed} of {len(result.operators)} agree",
-    )
-    console.print()
     rows: list[tuple[Cell, ...]] = [
         (
             str(item.operator.index),
@@ -248,6 +242,7 @@ def _show_operators(console: Console, result: DiffResult) -> None:
         if not c.agreed
     ]
     if rows:
+        say(console, "operators that differ on equal inputs")
         show_table(
             console,
             (
@@ -260,3 +255,4 @@ def _show_operators(console: Console, result: DiffResult) -> None:
             ),
             rows[:_SHOWN],
         )
+        _more(console, len(rows), "operators")

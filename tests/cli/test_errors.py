@@ -203,13 +203,13 @@ def test_an_unsupported_operator_is_code_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     b = Builder()
-    x = b.input("x", DType.FP32, (1, 4, 8))
-    for part in b.rfft2d(x):
+    x = b.input("x", DType.FP32, (1, 4))
+    for part in b.custom([x], [(DType.FP32, (1, 4))], operator_name="mine"):
         b.output(part)
-    path = tmp_path / "fft.tosa"
+    path = tmp_path / "custom.tosa"
     path.write_bytes(b.build())
     assert cli.main(["inspect", str(path)]) == 3
-    assert "RFFT2D" in capsys.readouterr().out
+    assert "CUSTOM" in capsys.readouterr().out
 
 
 def test_messages_cannot_steer_a_terminal(complaint: Complaint, tmp_path: Path) -> None:
