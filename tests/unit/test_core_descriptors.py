@@ -48,7 +48,7 @@ LIMITS = DeviceLimits(max_buffer_bytes=1024)
 HOST = Capabilities.HOST_VISIBLE_MEMORY
 
 
-def wrong(value: object) -> Any:
+def wrong(value: object) -> Any:  # noqa: ANN401
     """A value of a type that the checker would refuse."""
     return value
 
