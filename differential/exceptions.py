@@ -194,9 +194,9 @@ def _explain_flush(
     terms = max((x.size for x in wide), default=1)
     limit = SMALLEST_NORMAL * max(1.0, largest) * terms
     # That must stay far below what a wrong term would do.
-    return np.abs(left.astype(np.float64) - right.astype(np.float64)) <= min(
-        limit, 2.0**-80
-    )
+    error: Array = np.abs(left.astype(np.float64) - right.astype(np.float64))
+    small: Array = error <= min(limit, 2.0**-80)
+    return small
 
 
 def _explain_exact(

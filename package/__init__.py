@@ -119,16 +119,19 @@ def load(
     return load_session(source, backend=backend, shapes=shapes, numerics=numerics)
 
 
-def __getattr__(name: str) -> object:
-    """Loads a public name on first use."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tosavk' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f"tosavk.{home}"), name)
-    globals()[name] = value
-    return value
-
-
 def __dir__() -> list[str]:
     """The public names."""
     return sorted(__all__)
+
+
+# Type checkers see the imports above, and complain about names that are not there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Loads a public name on first use."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'tosavk' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"tosavk.{home}"), name)
+        globals()[name] = value
+        return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -169,7 +169,7 @@ class Steps:
 
 
 @contextmanager
-def steps(first: str) -> Iterator[Steps]:
+def steps(first: str) -> Generator[Steps]:
     """Progress of long work on a terminal; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield Steps(None)

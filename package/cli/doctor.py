@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tosavk.cli.options import write_json
 
@@ -64,13 +64,12 @@ def main(options: argparse.Namespace) -> int:
 
     console = out()
     for section in ("system", "packages", "environment"):
-        entries = report[section]
-        assert isinstance(entries, dict)
+        entries = cast("dict[str, object]", report[section])
         say(console, section, TITLE)
         show_table(
             console,
             (Column(""), Column("")),
-            [(str(name), str(value)) for name, value in entries.items()],
+            [(name, str(value)) for name, value in entries.items()],
         )
     say(console, "devices", TITLE)
     if failure:

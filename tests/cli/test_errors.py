@@ -119,9 +119,7 @@ def test_a_shape_twice(complaint: Complaint, model: Path) -> None:
 def test_inputs(
     complaint: Complaint, tmp_path: Path, model: Path, command: str
 ) -> None:
-    backends = ("--backend", "reference", "--backend", "reference")
-    if command == "run":
-        backends = backends[:2]
+    backends = ("--backend", "reference") * (1 if command == "run" else 2)
 
     def said(name: str, path: object) -> str:
         words = (command, model, "--shape", "x=2x3", *backends)

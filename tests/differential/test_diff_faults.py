@@ -1,12 +1,12 @@
 """Planted faults: what a diff must find, name, and not mistake for something else."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
-from harness.planted import Array, Fault, corrupts, healthy, plant
+from harness.planted import Array, Fault, Planted, corrupts, healthy, plant
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
 from tosavk.backends.vulkan.options import VulkanOptions
 from tosavk.backends.vulkan.spirv import ShaderLibrary, catalogue_library
@@ -43,12 +43,12 @@ def sample() -> Graph:
 
 def run(
     patch: pytest.MonkeyPatch,
-    backends: dict[str, Fault | Callable[[], Device]],
+    backends: Mapping[str, Planted],
     *,
     graph: Graph | None = None,
     node_by_node: bool = True,
     reference: bool = False,
-    given: dict[str, Array] | None = None,
+    given: Mapping[str, Array] | None = None,
     optional: bool = False,
 ) -> DiffResult:
     plant(patch, backends)
@@ -121,7 +121,11 @@ def test_a_fault_does_not_hide_those_behind_it(
 def test_the_odd_one_out_is_blamed_also_when_it_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backends = {"bad": corrupts("total"), "one": healthy, "two": healthy}
+    backends: dict[str, Planted] = {
+        "bad": corrupts("total"),
+        "one": healthy,
+        "two": healthy,
+    }
     result = run(monkeypatch, backends)
     assert operators(result) == ["total"]
     (wrong,) = (f for f in result.findings if f.kind is FindingKind.OPERATOR)
@@ -131,7 +135,7 @@ def test_the_odd_one_out_is_blamed_also_when_it_comes_first(
 def test_the_reference_tells_which_of_two_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backends = {"bad": corrupts("total"), "good": healthy}
+    backends: dict[str, Planted] = {"bad": corrupts("total"), "good": healthy}
     result = run(monkeypatch, backends, reference=True)
     assert ("bad", "reference") in [f.backends for f in result.findings]
     assert ("good", "reference") not in [f.backends for f in result.findings]
@@ -213,7 +217,11 @@ def refuses(error: Exception) -> Callable[[], Device]:
 def test_a_backend_that_is_lost_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backends = {"one": healthy, "bad": raises(RuntimeError("boom")), "two": healthy}
+    backends: dict[str, Planted] = {
+        "one": healthy,
+        "bad": raises(RuntimeError("boom")),
+        "two": healthy,
+    }
     result = run(monkeypatch, backends)
     assert [run.ending for run in result.runs] == [
         Ending.RAN,
@@ -239,7 +247,11 @@ def test_a_backend_that_is_lost_leaves_the_others(
 def test_a_backend_that_cannot_be_opened_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, error: Exception, ending: Ending
 ) -> None:
-    backends = {"one": healthy, "open_bad": refuses(error), "two": healthy}
+    backends: dict[str, Planted] = {
+        "one": healthy,
+        "open_bad": refuses(error),
+        "two": healthy,
+    }
     result = run(monkeypatch, backends)
     assert result.runs[1].ending is ending
     assert str(error) in result.runs[1].failure
@@ -257,7 +269,11 @@ def test_a_name_without_device_is_an_error_unless_optional(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refused = refuses(DeviceUnavailable("no such device"))
-    backends = {"one": healthy, "open_none": refused, "two": healthy}
+    backends: dict[str, Planted] = {
+        "one": healthy,
+        "open_none": refused,
+        "two": healthy,
+    }
     with pytest.raises(DeviceUnavailable, match="no such device"):
         run(monkeypatch, backends)
     result = run(monkeypatch, backends, optional=True)

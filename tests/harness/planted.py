@@ -7,7 +7,7 @@ what one operator gives, so everything behind it sees the wrong value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -31,6 +31,9 @@ from tosavk.lowering.graph import Block, Graph, Operator
 Array = NDArray[np.generic]
 Fault = Callable[[Operator, Graph, list[Array]], list[Array]]
 """Gives an operator's results, which it may change; it may also raise."""
+
+Planted = Fault | Callable[[], Device]
+"""A fault, or what opens a device (or raises)."""
 
 
 def healthy(op: Operator, graph: Graph, results: list[Array]) -> list[Array]:
@@ -126,9 +129,7 @@ class Listing:
     reason: str = ""
 
 
-def plant(
-    patch: pytest.MonkeyPatch, backends: dict[str, Fault | Callable[[], Device]]
-) -> None:
+def plant(patch: pytest.MonkeyPatch, backends: Mapping[str, Planted]) -> None:
     """Adds backends for one test.
 
     Args:
