@@ -34,6 +34,42 @@ _CONVOLUTION = (
     "pad_left",
 )
 
+_POOL = (
+    "ih",
+    "iw",
+    "c",
+    "oh",
+    "ow",
+    "kh",
+    "kw",
+    "sh",
+    "sw",
+    "pad_top",
+    "pad_left",
+)
+_VOLUME = (
+    "id",
+    "ih",
+    "iw",
+    "ic",
+    "od",
+    "oh",
+    "ow",
+    "oc",
+    "kd",
+    "kh",
+    "kw",
+    "sz",
+    "sy",
+    "sx",
+    "dz",
+    "dy",
+    "dx",
+    "pad_front",
+    "pad_top",
+    "pad_left",
+)
+
 
 class Work(enum.Enum):
     """How a kernel's invocations are laid out (docs/kernel-interface.md)."""
@@ -144,7 +180,7 @@ KERNELS: tuple[Kernel, ...] = (
             "offset_y",
             "offset_x",
         ),
-        wgsl=("storage", "math"),
+        wgsl=("storage", "math", "words"),
     ),
     Kernel(
         name="conv2d",
@@ -171,20 +207,7 @@ KERNELS: tuple[Kernel, ...] = (
         name="pool2d",
         bindings=("x", "y"),
         spec=("OP", "TYPE", "MODE"),
-        params=(
-            "count",
-            "ih",
-            "iw",
-            "c",
-            "oh",
-            "ow",
-            "kh",
-            "kw",
-            "sh",
-            "sw",
-            "pad_top",
-            "pad_left",
-        ),
+        params=("count", *_POOL),
         wgsl=("storage", "math", "linear"),
     ),
     Kernel(
@@ -252,6 +275,54 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "rows", "input", "y"),
         spec=("TYPE",),
         params=("count", "k", "w", "c"),
+    ),
+    Kernel(
+        name="rescale",
+        bindings=("x", "scale", "y"),
+        spec=("X_TYPE", "Y_TYPE", "X_UNSIGNED", "Y_UNSIGNED", "TWICE"),
+        params=("count", "channels"),
+        wgsl=("storage", "words"),
+    ),
+    Kernel(
+        name="table",
+        bindings=("x", "table", "y"),
+        spec=("TYPE",),
+        params=("count",),
+    ),
+    Kernel(
+        name="avg_pool_int",
+        bindings=("x", "zeros", "y"),
+        spec=("TYPE",),
+        params=("count", *_POOL),
+        wgsl=("storage", "words"),
+    ),
+    Kernel(
+        name="conv_int",
+        bindings=("x", "w", "bias", "y"),
+        spec=("OP", "X_TYPE", "FOURS"),
+        params=("count", "columns", "tiles", *_VOLUME, "bias_step"),
+        wgsl=("storage", "integers", "linear"),
+    ),
+    Kernel(
+        name="depthwise_int",
+        bindings=("x", "w", "bias", "y"),
+        spec=("X_TYPE", "FOURS"),
+        params=(
+            "count",
+            "columns",
+            "tiles",
+            *_CONVOLUTION,
+            "multiplier",
+            "bias_step",
+        ),
+        wgsl=("storage", "integers", "linear"),
+    ),
+    Kernel(
+        name="matmul_int",
+        bindings=("x", "b", "zeros", "y"),
+        spec=("X_TYPE", "FOURS"),
+        params=("count", "tiles", "h", "c", "w", "row"),
+        wgsl=("storage", "integers", "linear"),
     ),
 )
 

@@ -21,6 +21,7 @@ Combination = tuple[int, ...]
 _FLOATS = (DType.FP32, DType.FP16, DType.BF16)
 _FP8 = (DType.FP8E4M3, DType.FP8E5M2)
 _INTEGERS = (DType.INT8, DType.INT16, DType.INT32)
+_QUANTIZED = (DType.INT8, DType.INT16)
 _STORED = (DType.BOOL, *_INTEGERS, *_FLOATS, *_FP8)
 
 # TOSA operator ids.
@@ -75,20 +76,33 @@ def _stored() -> list[Combination]:
     return [(int(dtype),) for dtype in _STORED]
 
 
+def _quantized() -> list[Combination]:
+    return [(int(dtype),) for dtype in _QUANTIZED]
+
+
 # Kernel: the specialization words that are baked, and their combinations.
 _TABLE: dict[str, tuple[tuple[str, ...], list[Combination]]] = {
     "unary": (("OP", "TYPE"), _unary()),
     "binary": (("OP", "TYPE"), _binary()),
     "cast": (("X_TYPE", "Y_TYPE"), _cast()),
     "reduce": (("OP", "TYPE"), _reduce()),
-    "pool2d": (("OP", "TYPE"), _pairs((2, 8), (*_FLOATS, *_FP8))),
+    "pool2d": (
+        ("OP", "TYPE"),
+        [*_pairs((2, 8), (*_FLOATS, *_FP8)), *_pairs((8,), _QUANTIZED)],
+    ),
     "select": (("TYPE",), _stored()),
     "move": (("TYPE",), _stored()),
     "concat": (("TYPE",), _stored()),
     "remap": (("OP", "TYPE"), _pairs((56, 60), _STORED)),
     "gather": (("TYPE",), _stored()),
     "scatter": (("TYPE",), _stored()),
-    "resize": (("MODE", "TYPE"), _pairs((1, 2), (*_FLOATS, DType.INT8))),
+    "resize": (("MODE", "TYPE"), _pairs((1, 2), (*_FLOATS, *_QUANTIZED))),
+    "rescale": (("X_TYPE", "Y_TYPE"), _pairs((*_INTEGERS, DType.INT48), _INTEGERS)),
+    "table": (("TYPE",), _quantized()),
+    "avg_pool_int": (("TYPE",), _quantized()),
+    "conv_int": (("OP", "X_TYPE"), _pairs((3, 4, 10), _QUANTIZED)),
+    "depthwise_int": (("X_TYPE",), _quantized()),
+    "matmul_int": (("X_TYPE",), _quantized()),
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from tosavk.lowering.builder import PlanBuilder
 from tosavk.lowering.graph import Operator
+from tosavk.lowering.rules import quantized
 from tosavk.lowering.rules.operands import (
     bias_row,
     filled,
@@ -24,6 +25,9 @@ _CHANNELS = 4
 
 def conv3d(op: Operator, build: PlanBuilder) -> None:
     """CONV3D of NDHWC; weight [OC, KD, KH, KW, IC]."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        quantized.conv3d(op, build)
+        return
     require_float(op, build, op.inputs)
     oc, kd, kh, kw, ic = build.shape(op.inputs[1])
     stride, dilation, pad = (

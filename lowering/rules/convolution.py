@@ -13,6 +13,7 @@ import numpy as np
 
 from tosavk.lowering.builder import PlanBuilder, Value
 from tosavk.lowering.graph import Operator
+from tosavk.lowering.rules import quantized
 from tosavk.lowering.rules.operands import (
     bias_row,
     filled,
@@ -64,6 +65,9 @@ class _Window:
 
 def conv2d(op: Operator, build: PlanBuilder) -> None:
     """CONV2D; weight [OC, KH, KW, IC]."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        quantized.conv2d(op, build)
+        return
     _, kh, kw, _ = build.shape(op.inputs[1])
     window = _Window(
         (kh, kw), pair(op, "stride"), pair(op, "dilation"), quad(op, "pad")
@@ -73,6 +77,9 @@ def conv2d(op: Operator, build: PlanBuilder) -> None:
 
 def transpose_conv2d(op: Operator, build: PlanBuilder) -> None:
     """TRANSPOSE_CONV2D in gather form; weight [OC, KH, KW, IC]."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        quantized.transpose_conv2d(op, build)
+        return
     _, kh, kw, _ = build.shape(op.inputs[1])
     window = _Window((kh, kw), pair(op, "stride"), (1, 1), quad(op, "out_pad"))
     _convolve(op, build, window, leaves_image=True)
@@ -118,6 +125,9 @@ def _convolve(
 
 def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     """DEPTHWISE_CONV2D; weight [KH, KW, C, M], output channel c * M + m."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        quantized.depthwise_conv2d(op, build)
+        return
     require_float(op, build, op.inputs)
     kh, kw, c, multiplier = build.shape(op.inputs[1])
     window = _Window(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tosavk.lowering.builder import PlanBuilder
 from tosavk.lowering.graph import Operator
+from tosavk.lowering.rules import quantized
 from tosavk.lowering.rules.operands import (
     filled,
     narrow,
@@ -22,6 +23,9 @@ _VECTOR = 4
 
 def matmul(op: Operator, build: PlanBuilder) -> None:
     """MATMUL [N, H, C] x [N, C, W]; rows of the second are filled up to vectors."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        quantized.matmul(op, build)
+        return
     require_float(op, build, op.inputs)
     n, h, c = build.shape(op.inputs[0])
     w = build.shape(op.inputs[1])[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tosavk.core.dtypes import elements
 from tosavk.lowering.builder import PlanBuilder, destination_words
 from tosavk.lowering.graph import NanMode, Operator
+from tosavk.lowering.rules import scaling
 from tosavk.lowering.rules.operands import pair, quad, require_float
 
 
@@ -20,6 +21,9 @@ def max_pool2d(op: Operator, build: PlanBuilder) -> None:
 
 def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
     """AVG_POOL2D of floats."""
+    if build.tensor(op.inputs[0]).dtype.is_integer:
+        scaling.avg_pool2d(op, build)
+        return
     require_float(op, build, op.inputs)
     _pool(op, build, NanMode.PROPAGATE)
 

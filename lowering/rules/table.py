@@ -21,6 +21,7 @@ from tosavk.lowering.rules import (
     pooling,
     reduction,
     resize,
+    scaling,
     scatter,
 )
 
@@ -29,6 +30,7 @@ RuleFunction = Callable[[Operator, PlanBuilder], None]
 FLOATS = frozenset({DType.FP32, DType.FP16, DType.BF16})
 FP8 = frozenset({DType.FP8E4M3, DType.FP8E5M2})
 INTEGERS = frozenset({DType.INT8, DType.INT16, DType.INT32})
+QUANTIZED = frozenset({DType.INT8, DType.INT16})
 BOOL = frozenset({DType.BOOL})
 NUMBERS = FLOATS | frozenset({DType.INT32})
 ANY = FLOATS | FP8 | INTEGERS | BOOL
@@ -96,17 +98,17 @@ RULES: dict[Op, Rule] = {
     Op.PAD: Rule(layout.pad, ANY),
     Op.TILE: Rule(layout.tile, ANY),
     Op.GATHER: Rule(layout.gather, ANY - BOOL),
-    Op.RESIZE: Rule(resize.resize, FLOATS | frozenset({DType.INT8})),
+    Op.RESIZE: Rule(resize.resize, FLOATS | QUANTIZED),
     Op.SCATTER: Rule(scatter.scatter, ANY - BOOL),
     Op.FFT2D: Rule(fft.fft2d, frozenset({DType.FP32})),
     Op.RFFT2D: Rule(fft.rfft2d, frozenset({DType.FP32})),
-    Op.CONV3D: Rule(conv3d.conv3d, FLOATS | FP8),
-    Op.CONV2D: Rule(convolution.conv2d, FLOATS | FP8),
-    Op.DEPTHWISE_CONV2D: Rule(convolution.depthwise_conv2d, FLOATS | FP8),
-    Op.TRANSPOSE_CONV2D: Rule(convolution.transpose_conv2d, FLOATS | FP8),
-    Op.MATMUL: Rule(matmul.matmul, FLOATS | FP8),
-    Op.AVG_POOL2D: Rule(pooling.avg_pool2d, FLOATS | FP8),
-    Op.MAX_POOL2D: Rule(
-        pooling.max_pool2d, FLOATS | FP8 | frozenset({DType.INT8, DType.INT16})
-    ),
+    Op.CONV3D: Rule(conv3d.conv3d, FLOATS | FP8 | QUANTIZED),
+    Op.CONV2D: Rule(convolution.conv2d, FLOATS | FP8 | QUANTIZED),
+    Op.DEPTHWISE_CONV2D: Rule(convolution.depthwise_conv2d, FLOATS | FP8 | QUANTIZED),
+    Op.TRANSPOSE_CONV2D: Rule(convolution.transpose_conv2d, FLOATS | FP8 | QUANTIZED),
+    Op.MATMUL: Rule(matmul.matmul, FLOATS | FP8 | QUANTIZED),
+    Op.AVG_POOL2D: Rule(pooling.avg_pool2d, FLOATS | FP8 | QUANTIZED),
+    Op.MAX_POOL2D: Rule(pooling.max_pool2d, FLOATS | FP8 | QUANTIZED),
+    Op.RESCALE: Rule(scaling.rescale, INTEGERS | frozenset({DType.INT48})),
+    Op.TABLE: Rule(scaling.table, QUANTIZED),
 }

@@ -5,6 +5,7 @@
 #include "float_controls.glsl"
 #include "storage.glsl"
 #include "math.glsl"
+#include "words.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint MODE = 1u;
@@ -90,6 +91,25 @@ uint blend_int(uint v00, uint v01, uint v10, uint v11, Spot y, Spot x) {
     return narrow_int(Y_TYPE, total);
 }
 
+// Bilinear INT16, whose sum takes up to 38 bits.
+uvec2 wide_element(uint i) {
+    uint pixel = i / c;
+    uint channel = i - pixel * c;
+    uint line = pixel / ow;
+    uint image = line / oh;
+    Spot y = spot(line - image * oh, scale_y_n, scale_y_d, offset_y, ih);
+    Spot x = spot(pixel - line * ow, scale_x_n, scale_x_d, offset_x, iw);
+    uint rows = image * ih;
+    int right = int(x.beyond);
+    int left = int(scale_x_n) - right;
+    int above = widen_int(TYPE, x_lane(rows + y.low, x.low, channel)) * left;
+    above += widen_int(TYPE, x_lane(rows + y.low, x.high, channel)) * right;
+    int below = widen_int(TYPE, x_lane(rows + y.high, x.low, channel)) * left;
+    below += widen_int(TYPE, x_lane(rows + y.high, x.high, channel)) * right;
+    int down = int(y.beyond);
+    return wide_sum(wide_product(above, int(scale_y_n) - down), wide_product(below, down));
+}
+
 uint element(uint i) {
     uint pixel = i / c;
     uint channel = i - pixel * c;
@@ -112,6 +132,13 @@ uint element(uint i) {
 
 void main() {
     uint i = invocation();
+    if (Y_TYPE == INT48) {
+        if (i >= count) return;
+        uvec2 v = wide_element(i);
+        y_words[2u * i] = v.x;
+        y_words[2u * i + 1u] = v.y;
+        return;
+    }
     uint lanes = lanes_of(Y_TYPE);
     if (i > (count - 1u) / lanes) return;
     if (lanes == 1u) {

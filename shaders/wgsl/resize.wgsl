@@ -68,6 +68,28 @@ fn mixed_int(lanes: vec4<u32>, part_y: i32, part_x: i32) -> i32 {
     return upper * (i32(params.scale_y_n) - part_y) + lower * part_y;
 }
 
+// The sum of all four, where INT32 is too small: each row's part fits, rows by `part_y` do not.
+fn mixed_wide(lanes: vec4<u32>, part_y: i32, part_x: i32) -> vec2<u32> {
+    let unit_x = i32(params.scale_x_n);
+    let upper = widen_int(TYPE, lanes.x) * (unit_x - part_x) + widen_int(TYPE, lanes.y) * part_x;
+    let lower = widen_int(TYPE, lanes.z) * (unit_x - part_x) + widen_int(TYPE, lanes.w) * part_x;
+    return added(
+        complement(product(upper, i32(params.scale_y_n) - part_y)),
+        complement(product(lower, part_y)));
+}
+
+// The corners round element `index`, and the remainders in y and x.
+struct Cell { lanes: vec4<u32>, part_y: i32, part_x: i32 }
+
+fn cell_of(index: u32) -> Cell {
+    let column = index / params.c % params.ow;
+    let row = index / (params.c * params.ow) % params.oh;
+    let image = index / (params.c * params.ow) / params.oh;
+    let py = position(row, params.scale_y_n, params.scale_y_d, params.offset_y);
+    let px = position(column, params.scale_x_n, params.scale_x_d, params.offset_x);
+    return Cell(corners(image, py.whole, px.whole, index % params.c), py.part, px.part);
+}
+
 fn lane_of(index: u32) -> u32 {
     let channel = index % params.c;
     let column = index / params.c % params.ow;
@@ -96,6 +118,14 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    if (Y_TYPE == INT48) {
+        if (i >= params.count) { return; }
+        let cell = cell_of(i);
+        let v = mixed_wide(cell.lanes, cell.part_y, cell.part_x);
+        y[2u * i] = v.x;
+        y[2u * i + 1u] = v.y;
+        return;
+    }
     let lanes = lanes_of(Y_TYPE);
     if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
     var word = 0u;

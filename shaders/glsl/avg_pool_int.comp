@@ -1,0 +1,111 @@
+// AVG_POOL2D of integers, NHWC (docs/kernel-interface.md). The sum is multiplied by TOSA's
+// reciprocal of the number of taps inside x. `zeros` holds the two zero points.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+
+#include "storage.glsl"
+#include "words.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint TYPE = 3u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint ih;
+    uint iw;
+    uint c;
+    uint oh;
+    uint ow;
+    uint kh;
+    uint kw;
+    uint sh;
+    uint sw;
+    uint pad_top;
+    uint pad_left;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) readonly buffer Zeros { int zeros[]; };
+layout(set = 0, binding = 2) buffer Y { uint y_words[]; };
+
+#include "linear.glsl"
+
+// The part of a window that lies in x, along one axis: [first, last).
+uvec2 inside(uint position, uint stride, uint pad, uint kernel, uint size) {
+    int start = int(position * stride) - int(pad);
+    return uvec2(max(start, 0), min(start + int(kernel), int(size)));
+}
+
+// floor((2^30 + 1) * 2^power / taps), 2^(power - 1) < taps <= 2^power: one bit after the other. The
+// dividend's bits are 2^power, which holds `taps` once, and then 30 more, of which one is set.
+int reciprocal(uint taps, uint power) {
+    uint rest = (1u << power) - taps;
+    uint quotient = 1u;
+    for (uint bit = 30u; bit-- > 0u;) {
+        rest = 2u * rest + (bit == power ? 1u : 0u);
+        uint digit = rest >= taps ? 1u : 0u;
+        rest -= digit * taps;
+        quotient = 2u * quotient + digit;
+    }
+    return int(quotient);
+}
+
+struct Window {
+    uint pixel;
+    uint image;
+    uvec2 rows;
+    uvec2 columns;
+    int multiplier;
+    uint shift;
+};
+
+Window window_at(uint pixel) {
+    Window w;
+    w.pixel = pixel;
+    uint row = pixel / ow;
+    w.image = row / oh;
+    w.rows = inside(row - w.image * oh, sh, pad_top, kh, ih);
+    w.columns = inside(pixel - row * ow, sw, pad_left, kw, iw);
+    uint taps = (w.rows.y - w.rows.x) * (w.columns.y - w.columns.x);
+    uint power = uint(findMSB(taps - 1u) + 1);
+    w.multiplier = reciprocal(taps, power);
+    w.shift = 30u + power;
+    return w;
+}
+
+uint averaged(Window w, uint channel) {
+    int sum = 0;
+    int x_zero = zeros[0];
+    for (uint iy = w.rows.x; iy < w.rows.y; iy++) {
+        uint at = ((w.image * ih + iy) * iw + w.columns.x) * c + channel;
+        for (uint ix = w.columns.x; ix < w.columns.y; ix++) {
+            sum += widen_int(TYPE, lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at)) - x_zero;
+            at += c;
+        }
+    }
+    int mean = wide_scaled(wide_product(sum, w.multiplier), w.shift, false);
+    int limit = int(lane_mask(TYPE) >> 1);
+    int y_zero = zeros[1];
+    return uint(clamp(mean, -limit - 1 - y_zero, limit - y_zero) + y_zero) & lane_mask(TYPE);
+}
+
+void main() {
+    uint i = invocation();
+    uint lanes = lanes_of(TYPE);
+    if (i > (count - 1u) / lanes) return;
+    uint first = i * lanes;
+    uint present = min(lanes, count - first);
+    // Lanes behind the tensor's end belong to somebody else.
+    uint result = present < lanes ? y_words[i] & (0xFFFFFFFFu << (present * (32u / lanes))) : 0u;
+    uint channel = first % c;
+    Window w = window_at(first / c);
+    for (uint k = 0u; k < present; k++) {
+        if (channel == c) {
+            channel = 0u;
+            w = window_at(w.pixel + 1u);
+        }
+        result |= place(TYPE, averaged(w, channel), k);
+        channel++;
+    }
+    y_words[i] = result;
+}

@@ -1,0 +1,162 @@
+// CONV2D, CONV3D and TRANSPOSE_CONV2D (in gather form) of integers (docs/kernel-interface.md).
+//
+// An invocation makes TILE pixels of 8 output channels; neighbouring invocations take neighbouring
+// channels. w is INT8 [kd][kh][kw][ic][8 * columns], filled up with zeros, so that a word holds four
+// neighbouring channels; `bias` holds the zero points of x and w and then the bias. FOURS says that
+// ic is a multiple of four. A tap outside x is the zero point, which adds nothing.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+
+#include "storage.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint OP = 3u;
+layout(constant_id = 2) const uint X_TYPE = 3u;
+layout(constant_id = 3) const uint FOURS = 1u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint columns;
+    uint tiles;
+    uint id;
+    uint ih;
+    uint iw;
+    uint ic;
+    uint od;
+    uint oh;
+    uint ow;
+    uint oc;
+    uint kd;
+    uint kh;
+    uint kw;
+    uint sz;
+    uint sy;
+    uint sx;
+    uint dz;
+    uint dy;
+    uint dx;
+    uint pad_front;
+    uint pad_top;
+    uint pad_left;
+    uint bias_step;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) readonly buffer W { uint w_words[]; };
+layout(set = 0, binding = 2) readonly buffer Bias { int bias[]; };
+layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+
+#include "linear.glsl"
+#include "integers.glsl"
+
+const uint TRANSPOSE_CONV2D = 10u;
+const uint TILE = 4u;
+const uint HEADER = 2u;
+
+// Position of x that tap k of an output position reads; it is outside x when it is >= size.
+uint tap_position(uint position, uint k, uint stride, uint dilation, uint pad, uint size) {
+    if (OP != TRANSPOSE_CONV2D) return position * stride + k * dilation - pad;
+    uint ahead = position - pad - k;
+    uint source = ahead / stride;
+    return source * stride == ahead ? source : size;
+}
+
+void store(uint to, uint channel, Sums sums) {
+    for (uint k = 0u; k < 4u; k++) {
+        if (channel + k >= oc) return;
+        if (TWO_WORDS) {
+            uint from = HEADER + 2u * (channel + k) * bias_step;
+            uint carry;
+            uint low = uaddCarry(uint(sums.low[k]), uint(bias[from]), carry);
+            int high = sums.high[k] + bias[from + 1u] + int(carry);
+            y[2u * (to + k)] = int(low);
+            y[2u * (to + k) + 1u] = (high << 16) >> 16;
+        } else {
+            y[to + k] = sums.low[k] + bias[HEADER + (channel + k) * bias_step];
+        }
+    }
+}
+
+void main() {
+    uint i = invocation();
+    if (i >= count) return;
+    uint tile = i / columns;
+    uint column = i - tile * columns;
+    uint image = tile / tiles;
+    uint first = (tile - image * tiles) * TILE;
+    uvec3 pixels[TILE];
+    for (uint p = 0u; p < TILE; p++) {
+        uint row = (first + p) / ow;
+        pixels[p] = uvec3(first + p - row * ow, row % oh, row / oh);
+    }
+
+    int x_zero = bias[0];
+    ivec4 w_zero = ivec4(bias[1]);
+    uint depth = FOURS != 0u ? ic >> 2 : ic;
+    uint next = 2u * columns;
+    uint weight = 2u * column;
+    Sums left[TILE];
+    Sums right[TILE];
+    for (uint p = 0u; p < TILE; p++) {
+        left[p] = Sums(ivec4(0), ivec4(0));
+        right[p] = Sums(ivec4(0), ivec4(0));
+    }
+    for (uint kz = 0u; kz < kd; kz++) {
+        for (uint ky = 0u; ky < kh; ky++) {
+            for (uint kx = 0u; kx < kw; kx++) {
+                uint from[TILE];
+                bool inside[TILE];
+                bool any = false;
+                for (uint p = 0u; p < TILE; p++) {
+                    uint ix = tap_position(pixels[p].x, kx, sx, dx, pad_left, iw);
+                    uint iy = tap_position(pixels[p].y, ky, sy, dy, pad_top, ih);
+                    uint iz = pixels[p].z * sz + kz * dz - pad_front;
+                    inside[p] = ix < iw && iy < ih && iz < id;
+                    any = any || inside[p];
+                    from[p] = inside[p] ? (((image * id + iz) * ih + iy) * iw + ix) * depth : 0u;
+                }
+                if (!any) {
+                    weight += ic * next;
+                    continue;
+                }
+                if (FOURS != 0u) {
+                    for (uint c = 0u; c < depth; c++) {
+                        ivec4 v[TILE];
+                        for (uint p = 0u; p < TILE; p++) {
+                            v[p] = inside[p] ? x_values(from[p] + c) - x_zero : ivec4(0);
+                        }
+                        for (uint k = 0u; k < 4u; k++) {
+                            ivec4 a = bytes_of(w_words[weight]) - w_zero;
+                            ivec4 b = bytes_of(w_words[weight + 1u]) - w_zero;
+                            weight += next;
+                            for (uint p = 0u; p < TILE; p++) {
+                                add(left[p], v[p][k] * a);
+                                add(right[p], v[p][k] * b);
+                            }
+                        }
+                    }
+                } else {
+                    for (uint c = 0u; c < depth; c++) {
+                        ivec4 a = bytes_of(w_words[weight]) - w_zero;
+                        ivec4 b = bytes_of(w_words[weight + 1u]) - w_zero;
+                        weight += next;
+                        for (uint p = 0u; p < TILE; p++) {
+                            int v = inside[p] ? x_value(from[p] + c) - x_zero : 0;
+                            add(left[p], v * a);
+                            add(right[p], v * b);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    uint channel = 8u * column;
+    for (uint p = 0u; p < TILE; p++) {
+        if (first + p < od * oh * ow) {
+            uint pixel = image * (od * oh * ow) + first + p;
+            store(pixel * oc + channel, channel, left[p]);
+            store(pixel * oc + channel + 4u, channel + 4u, right[p]);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+// DEPTHWISE_CONV2D of integers, NHWC (docs/kernel-interface.md).
+//
+// An invocation makes TILE neighbouring pixels of a row, four output channels each. w is INT8
+// [kh][kw][4 * columns], filled up with zeros, so that a word holds four neighbouring channels;
+// `bias` holds the zero points of x and w and then the bias. FOURS says that the multiplier is 1 and
+// oc a multiple of four. A tap outside x is the zero point, which adds nothing.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+
+#include "storage.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint X_TYPE = 3u;
+layout(constant_id = 2) const uint FOURS = 1u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint columns;
+    uint tiles;
+    uint ih;
+    uint iw;
+    uint ic;
+    uint oh;
+    uint ow;
+    uint oc;
+    uint kh;
+    uint kw;
+    uint sy;
+    uint sx;
+    uint dy;
+    uint dx;
+    uint pad_top;
+    uint pad_left;
+    uint multiplier;
+    uint bias_step;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) readonly buffer W { uint w_words[]; };
+layout(set = 0, binding = 2) readonly buffer Bias { int bias[]; };
+layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+
+#include "linear.glsl"
+#include "integers.glsl"
+
+const uint TILE = 4u;
+const uint HEADER = 2u;
+
+void main() {
+    uint i = invocation();
+    if (i >= count) return;
+    uint tile = i / columns;
+    uint column = i - tile * columns;
+    uint row = tile / tiles;
+    uint image = row / oh;
+    uint oy = row - image * oh;
+    uint ox = (tile - row * tiles) * TILE;
+
+    int x_zero = bias[0];
+    ivec4 w_zero = ivec4(bias[1]);
+    uint channel = 4u * column;
+    uvec4 source = min((uvec4(0u, 1u, 2u, 3u) + channel) / multiplier, uvec4(ic - 1u));
+    uint weight = column;
+    Sums sums[TILE];
+    for (uint p = 0u; p < TILE; p++) sums[p] = Sums(ivec4(0), ivec4(0));
+    for (uint ky = 0u; ky < kh; ky++) {
+        uint iy = oy * sy + ky * dy - pad_top;
+        if (iy >= ih) {
+            weight += kw * columns;
+            continue;
+        }
+        for (uint kx = 0u; kx < kw; kx++) {
+            ivec4 a = bytes_of(w_words[weight]) - w_zero;
+            weight += columns;
+            for (uint p = 0u; p < TILE; p++) {
+                uint ix = (ox + p) * sx + kx * dx - pad_left;
+                if (ix >= iw) continue;
+                uint from = ((image * ih + iy) * iw + ix) * ic;
+                ivec4 v;
+                if (FOURS != 0u) {
+                    v = x_values((from >> 2) + column);
+                } else {
+                    for (uint k = 0u; k < 4u; k++) v[k] = x_value(from + source[k]);
+                }
+                add(sums[p], (v - x_zero) * a);
+            }
+        }
+    }
+
+    for (uint p = 0u; p < TILE; p++) {
+        if (ox + p >= ow) break;
+        uint to = (row * ow + ox + p) * oc + channel;
+        for (uint k = 0u; k < 4u; k++) {
+            if (channel + k >= oc) break;
+            if (TWO_WORDS) {
+                uint from = HEADER + 2u * (channel + k) * bias_step;
+                uint carry;
+                uint low = uaddCarry(uint(sums[p].low[k]), uint(bias[from]), carry);
+                int high = sums[p].high[k] + bias[from + 1u] + int(carry);
+                y[2u * (to + k)] = int(low);
+                y[2u * (to + k) + 1u] = (high << 16) >> 16;
+            } else {
+                y[to + k] = sums[p].low[k] + bias[HEADER + (channel + k) * bias_step];
+            }
+        }
+    }
+}

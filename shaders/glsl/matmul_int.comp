@@ -1,0 +1,91 @@
+// MATMUL of integers: y[n, h, w] = sum over c of (x[n, h, c] - zx) * (b[n, c, w] - zb)
+// (docs/kernel-interface.md).
+//
+// An invocation makes TILE rows of four columns; neighbouring invocations take neighbouring columns.
+// The rows of b are filled up to `row` groups of four; `zeros` holds zx and zb. FOURS says that c is
+// a multiple of four.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+
+#include "storage.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint X_TYPE = 3u;
+layout(constant_id = 2) const uint FOURS = 1u;
+
+layout(push_constant) uniform Params {
+    uint count;
+    uint tiles;
+    uint h;
+    uint c;
+    uint w;
+    uint row;
+};
+
+layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
+layout(set = 0, binding = 1) readonly buffer B { uint b_words[]; };
+layout(set = 0, binding = 2) readonly buffer Zeros { int zeros[]; };
+layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+
+#include "linear.glsl"
+#include "integers.glsl"
+
+const uint TILE = 8u;
+
+// Group `at` of four neighbours of b.
+ivec4 b_values(uint at) {
+    if (X_TYPE == INT8) return bytes_of(b_words[at]);
+    ivec2 v = ivec2(b_words[2u * at], b_words[2u * at + 1u]);
+    return ivec4(v.x << 16, v.x, v.y << 16, v.y) >> 16;
+}
+
+void main() {
+    uint i = invocation();
+    if (i >= count) return;
+    uint tile = i / row;
+    uint column = i - tile * row;
+    uint n = tile / tiles;
+    uint first = (tile - n * tiles) * TILE;
+
+    int x_zero = zeros[0];
+    ivec4 b_zero = ivec4(zeros[1]);
+    uint depth = FOURS != 0u ? c >> 2 : c;
+    // Rows beyond the last repeat it and are not stored.
+    uint from[TILE];
+    Sums sums[TILE];
+    for (uint r = 0u; r < TILE; r++) {
+        from[r] = (n * h + min(first + r, h - 1u)) * depth;
+        sums[r] = Sums(ivec4(0), ivec4(0));
+    }
+    uint at = n * c * row + column;
+    for (uint k = 0u; k < depth; k++) {
+        if (FOURS != 0u) {
+            ivec4 v[TILE];
+            for (uint r = 0u; r < TILE; r++) v[r] = x_values(from[r] + k) - x_zero;
+            for (uint j = 0u; j < 4u; j++) {
+                ivec4 u = b_values(at) - b_zero;
+                at += row;
+                for (uint r = 0u; r < TILE; r++) add(sums[r], v[r][j] * u);
+            }
+        } else {
+            ivec4 u = b_values(at) - b_zero;
+            at += row;
+            for (uint r = 0u; r < TILE; r++) add(sums[r], (x_value(from[r] + k) - x_zero) * u);
+        }
+    }
+
+    uint channel = 4u * column;
+    for (uint r = 0u; r < TILE; r++) {
+        if (first + r >= h) break;
+        uint to = (n * h + first + r) * w + channel;
+        for (uint j = 0u; j < 4u; j++) {
+            if (channel + j >= w) break;
+            if (TWO_WORDS) {
+                y[2u * (to + j)] = sums[r].low[j];
+                y[2u * (to + j) + 1u] = (sums[r].high[j] << 16) >> 16;
+            } else {
+                y[to + j] = sums[r].low[j];
+            }
+        }
+    }
+}

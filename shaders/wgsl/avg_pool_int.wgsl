@@ -1,0 +1,89 @@
+// AVG_POOL2D of integers, NHWC (docs/kernel-interface.md). `zeros` is [zero point of x, of y].
+
+override WORKGROUP: u32 = 64;
+override TYPE: u32;
+
+struct Params {
+    count: u32,
+    ih: u32, iw: u32, c: u32, oh: u32, ow: u32,
+    kh: u32, kw: u32, sh: u32, sw: u32,
+    pad_top: u32, pad_left: u32,
+    zero: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> zeros: array<i32>;
+@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+// The part of a window that lies in the input, along one axis: [first, last).
+fn clip(position: u32, stride: u32, pad: u32, kernel: u32, size: u32) -> vec2<u32> {
+    let start = i32(position * stride) - i32(pad);
+    return vec2<u32>(u32(max(start, 0)), u32(min(start + i32(kernel), i32(size))));
+}
+
+// Places of the smallest power of two that is not below `taps`.
+fn places(taps: u32) -> u32 { return 32u - countLeadingZeros(taps - 1u); }
+
+// TOSA's multiplier, floor((2^30 + 1) * 2^power / taps), by long division in digits of four bits:
+// taps is below 2^27, so that a rest with a further digit fits a word.
+fn reciprocal(taps: u32, power: u32) -> u32 {
+    let dividend = full_product(0x40000001u, 1u << power);
+    var rest = 0u;
+    var quotient = 0u;
+    for (var digit = 16u; digit > 0u; digit--) {
+        let position = 4u * (digit - 1u);
+        let word = select(dividend.x, dividend.y, position >= 32u);
+        rest = (rest << 4u) | ((word >> (position & 31u)) & 15u);
+        quotient = (quotient << 4u) | (rest / taps);
+        rest = rest % taps;
+    }
+    return quotient;
+}
+
+fn averaged(e: u32) -> u32 {
+    let channel = e % params.c;
+    let pixel = e / params.c;
+    let columns = clip(pixel % params.ow, params.sw, params.pad_left, params.kw, params.iw);
+    let out_row = pixel / params.ow;
+    let rows = clip(out_row % params.oh, params.sh, params.pad_top, params.kh, params.ih);
+    let first = (out_row / params.oh) * params.ih;
+    var sum = 0;
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            let at = ((first + iy) * params.iw + ix) * params.c + channel;
+            sum += widen_int(TYPE, lane_bits(x[at / lanes_of(TYPE)], TYPE, at));
+        }
+    }
+    let taps = (rows.y - rows.x) * (columns.y - columns.x);
+    sum -= i32(taps) * zeros[0];
+    let power = places(taps);
+    let multiplier = bitcast<i32>(reciprocal(taps, power));
+    let mean = scaled_down(product(sum, multiplier), 30u + power, false);
+    let top = bitcast<i32>(lane_mask(TYPE) >> 1u);
+    let near = clamp(mean, -0x100000, 0x100000);
+    return bitcast<u32>(clamp(near + zeros[1], -top - 1, top)) & lane_mask(TYPE);
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    let lanes = lanes_of(TYPE);
+    if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
+    var word = 0u;
+    var keep = 0u;
+    for (var k = 0u; k < lanes; k++) {
+        let e = i * lanes + k;
+        if (e < params.count) {
+            word |= place(TYPE, averaged(e), k);
+        } else {
+            keep |= place(TYPE, lane_mask(TYPE), k);
+        }
+    }
+    if (keep != 0u) { word |= y[i] & keep; }
+    y[i] = word;
+}
