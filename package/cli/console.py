@@ -1,4 +1,4 @@
-"""Where output goes: results on standard output, progress on standard error.
+"""Results on standard output.
 
 Tables never squeeze what matters: columns keep their width, and only those that say so
 are cut, with an ellipsis, when a terminal is too narrow. In a pipe nothing is cut.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.status import Status
 from rich.text import Text
+
+from tosavk.cli.progress import printable
 
 GOOD = "green"
 BAD = "bold red"
@@ -50,14 +50,6 @@ def out() -> Console:
         markup=False,
         emoji=False,
         width=None if limited else _PIPE_WIDTH,
-    )
-
-
-def printable(text: object) -> str:
-    """A text from a file, without what could steer a terminal."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
-        for c in str(text)
     )
 
 
@@ -149,34 +141,6 @@ def size(nbytes: int) -> str:
         if nbytes >= factor:
             return f"{nbytes / factor:.1f} {unit}"
     return f"{nbytes} bytes"
-
-
-class Steps:
-    """Names the step that is under way; silent unless on a terminal.
-
-    Args:
-        status: what shows it, or None.
-    """
-
-    def __init__(self, status: Status | None) -> None:
-        """Steps shown by `status`."""
-        self._status = status
-
-    def __call__(self, text: str) -> None:
-        """Shows `text` as the current step."""
-        if self._status is not None:
-            self._status.update(Text(printable(text)))
-
-
-@contextmanager
-def steps(first: str) -> Generator[Steps]:
-    """Progress of long work on a terminal; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        yield Steps(None)
-        return
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with console.status(Text(first)) as status:
-        yield Steps(status)
 
 
 def short_device(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -55,8 +54,11 @@ def add_parser(commands: Subparsers) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Compares; 1 when a difference was found, 3 or 4 when nothing could be compared."""
+    import hashlib
+
     from tosavk.backends.session import parse_numerics, read_model
-    from tosavk.cli.console import BAD, GOOD, out, say, steps
+    from tosavk.cli.console import BAD, GOOD, out, say
+    from tosavk.cli.progress import steps
     from tosavk.differential.diff import DiffRequest, diff
     from tosavk.differential.result import Verdict
     from tosavk.lowering.program import load_graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -164,6 +163,8 @@ def write_json(target: str, document: Mapping[str, object]) -> None:
     Raises:
         InvalidArgument: the file cannot be written.
     """
+    import json
+
     text = json.dumps(plain(document), indent=2, allow_nan=False)
     if target == "-":
         print(text, flush=True)  # noqa: T201

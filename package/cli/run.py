@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     """Runs the model."""
     from tosavk.backends.registry import open_accelerator, parse_spec
     from tosavk.backends.session import load_on, parse_numerics, read_model, tensor_spec
-    from tosavk.cli.console import steps
+    from tosavk.cli.progress import steps
     from tosavk.differential.inputs import fill_inputs
     from tosavk.lowering.program import load_graph
 
