@@ -24,14 +24,6 @@ from tosavk.lowering.program import load_graph
 # Valid programs that are not admitted, with what is lacking. The tests compare exactly:
 # an entry that is no longer needed fails.
 NOT_ADMITTED = {
-    "RESCALE": ("A1_1", "A1_2", "A2_1", "A2_2"),
-    "INT8 convolution": (
-        *("A20_1i", "A20_2i", "A20_3i", "A20_4i"),
-        *("A34_1", "A34_2", "A34_3", "A38_1", "A38_2", "D27_a"),
-    ),
-    "INT8 average pool": ("A9",),
-    "TABLE": ("A27",),
-    "FFT": ("A29_1", "A29_2"),
     "operators of TOSA 1.1": ("D1", "D19_1", "D19_2"),
 }
 # Tensors beyond a storage buffer of some devices: a typed error is right too.

@@ -25,19 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 _ALL = "every type"
 NOT_ADMITTED = {
-    "avg_pool2d": {"INT8", "INT16"},
     "cond_if": {_ALL},
-    "conv2d": {"INT8", "INT16"},
-    "conv3d": {_ALL},
-    "depthwise_conv2d": {"INT8", "INT16"},
-    "fft2d": {_ALL},
-    "matmul": {"INT8", "INT16"},
-    "rescale": {_ALL},
-    "resize": {"INT16"},
-    "rfft2d": {_ALL},
-    "scatter": {_ALL},
-    "table": {_ALL},
-    "transpose_conv2d": {"INT8", "INT16"},
     "while_loop": {_ALL},
 }
 OPERATORS = sorted({test.folder.parent.name for test in official.positive_tests()})
