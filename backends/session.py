@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tosavk.backends.flows import DEFAULT_TURNS, FlowRunner, Variables
 from tosavk.backends.registry import open_accelerator
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.descriptors import (
@@ -26,6 +27,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.dtypes import DType, coerce, pack, unpack
 from tosavk.core.errors import InvalidArgument, Released, Unsupported
 from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
+from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
@@ -81,6 +83,7 @@ class Session:
         lowered: Lowered,
         *,
         owns_accelerator: bool = False,
+        max_turns: int = DEFAULT_TURNS,
     ) -> None:
         """Loads `lowered` in a context of its own.
 
@@ -89,6 +92,7 @@ class Session:
             lowered: the program.
             owns_accelerator: the accelerator is closed with the session, also when
                 loading fails.
+            max_turns: how many turns all WHILE_LOOPs together may take in one run.
 
         Raises:
             ModelError: the device refuses the program.
@@ -100,30 +104,20 @@ class Session:
             self._closing.enter_context(accelerator)
         self.graph: Graph = lowered.graph
         self.plan: Plan = lowered.plan
+        self._runner: FlowRunner | None = None
         try:
             self._context = self._closing.enter_context(accelerator.create_context())
-            self._program = self._context.load_program(lowered)
-            domain = _best_domain(accelerator)
-            self._buffers = [
-                self._context.allocate_buffer(
-                    BufferDesc(
-                        nbytes=slot.nbytes, domain=domain, usage=_USAGE[slot.role]
-                    )
+            flow = _own_flow(accelerator, lowered)
+            if flow is None:
+                self._load(lowered)
+            else:
+                self._runner = FlowRunner(
+                    self._context,
+                    flow,
+                    self.plan.slots,
+                    _best_domain(accelerator),
+                    turns=max_turns,
                 )
-                for slot in self.plan.slots
-            ]
-            self._prepared = self._context.prepare(
-                self._program,
-                [
-                    Binding(
-                        slot=slot.index,
-                        buffer=buffer,
-                        range=BufferRange(0, slot.nbytes),
-                        access=_ACCESS[slot.role],
-                    )
-                    for slot, buffer in zip(self.plan.slots, self._buffers, strict=True)
-                ],
-            )
         except BaseException:
             self._closing.close()
             raise
@@ -139,6 +133,18 @@ class Session:
     def accelerator(self) -> Accelerator:
         """The accelerator underneath."""
         return self._accelerator
+
+    @property
+    def variables(self) -> Variables:
+        """The program's VARIABLEs by name, to be read and set between runs.
+
+        Raises:
+            Released: the session is closed.
+        """
+        self._require_open()
+        if self._runner is None:
+            return Variables(None, ())
+        return self._runner.variables
 
     def run(
         self, inputs: Mapping[str, object] | None = None
@@ -156,11 +162,13 @@ class Session:
             InvalidArgument: an input is missing, unknown, or has a wrong type or shape;
                 nothing has run then.
             Released: the session is closed.
+            ResourceLimit: its loops take more than `max_turns` turns.
             DeviceLost: the device was lost while it ran.
         """
-        if self._closed:
-            raise Released("the program is closed; load it again to run it")
+        self._require_open()
         arrays = self._accept(dict(inputs or {}))
+        if self._runner is not None:
+            return self._runner.run(arrays)
         count = len(arrays)
         for slot, buffer, array in zip(
             self.plan.inputs, self._buffers[:count], arrays, strict=True
@@ -199,6 +207,33 @@ class Session:
         gives = ", ".join(map(str, self.outputs))
         state = ", closed" if self._closed else ""
         return f"<Session ({takes}) -> ({gives}) on {self.device_name}{state}>"
+
+    def _load(self, lowered: Lowered) -> None:
+        """Loads a plan, with a buffer for each slot."""
+        self._program = self._context.load_program(lowered)
+        domain = _best_domain(self._accelerator)
+        self._buffers = [
+            self._context.allocate_buffer(
+                BufferDesc(nbytes=slot.nbytes, domain=domain, usage=_USAGE[slot.role])
+            )
+            for slot in self.plan.slots
+        ]
+        self._prepared = self._context.prepare(
+            self._program,
+            [
+                Binding(
+                    slot=slot.index,
+                    buffer=buffer,
+                    range=BufferRange(0, slot.nbytes),
+                    access=_ACCESS[slot.role],
+                )
+                for slot, buffer in zip(self.plan.slots, self._buffers, strict=True)
+            ],
+        )
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Released("the program is closed; load it again to run it")
 
     def _accept(self, given: dict[str, object]) -> list[NDArray[np.generic]]:
         """The arrays of all inputs in order, checked."""
@@ -246,6 +281,7 @@ def load(
     backend: str = "vulkan",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     numerics: str | Numerics = Numerics.STRICT,
+    max_turns: int = DEFAULT_TURNS,
 ) -> Session:
     """Loads a TOSA program on a device.
 
@@ -254,6 +290,7 @@ def load(
         backend: backend specification, such as "vulkan" or "wgpu:llvmpipe".
         shapes: shapes of inputs whose dimensions the file leaves open.
         numerics: "strict" (same bits on every IEEE device) or "fast".
+        max_turns: how many turns all WHILE_LOOPs together may take in one run.
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -262,11 +299,16 @@ def load(
     """
     mode = parse_numerics(numerics)
     graph = load_graph(read_model(source), shapes=shapes)
-    return load_on(open_accelerator(backend), graph, numerics=mode)
+    accelerator = open_accelerator(backend)
+    return load_on(accelerator, graph, numerics=mode, max_turns=max_turns)
 
 
 def load_on(
-    accelerator: Accelerator, graph: Graph, *, numerics: Numerics = Numerics.STRICT
+    accelerator: Accelerator,
+    graph: Graph,
+    *,
+    numerics: Numerics = Numerics.STRICT,
+    max_turns: int = DEFAULT_TURNS,
 ) -> Session:
     """Loads a verified graph on an accelerator, which the session closes in the end.
 
@@ -279,7 +321,7 @@ def load_on(
     except BaseException:
         accelerator.close()
         raise
-    return Session(accelerator, lowered, owns_accelerator=True)
+    return Session(accelerator, lowered, owns_accelerator=True, max_turns=max_turns)
 
 
 def parse_numerics(value: str | Numerics) -> Numerics:
@@ -304,6 +346,18 @@ def tensor_spec(tensor: Tensor) -> TensorSpec:
 
 def _spec(slot: Slot) -> TensorSpec:
     return TensorSpec(slot.name, slot.dtype, slot.shape)
+
+
+def _own_flow(accelerator: Accelerator, lowered: Lowered) -> Flow | None:
+    """The flow, if the host must go through it.
+
+    A device that evaluates whole graphs takes control flow as it is; variables it does
+    not let anybody see.
+    """
+    flow = lowered.flow
+    if flow is None or flow.variables:
+        return flow
+    return None if getattr(accelerator.device, "evaluates_graphs", False) else flow
 
 
 def _best_domain(accelerator: Accelerator) -> MemoryDomain:

@@ -135,6 +135,7 @@ class Context:
             )
         with shared:
             lowered = _lower(shared, source) if isinstance(source, Artifact) else source
+            _require_plan(shared, lowered)
             slots = len(lowered.plan.slots)
             if slots > limits.max_bindings_per_submission:
                 raise ResourceLimit(
@@ -266,6 +267,16 @@ class Context:
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.abandon()
+
+
+def _require_plan(shared: Shared, lowered: Lowered) -> None:
+    """Refuses programs that a plan alone does not describe."""
+    whole_graphs = getattr(shared.device, "evaluates_graphs", False)
+    if getattr(lowered, "flow", None) is not None and not whole_graphs:
+        raise Unsupported(
+            "a program with control flow or variables is several submissions that the "
+            "host chooses; load it with tosavk.load, not into a context"
+        )
 
 
 def _lower(shared: Shared, artifact: Artifact) -> Lowered:

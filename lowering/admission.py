@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tosavk.core.plan import OperatorName
 from tosavk.lowering.builder import CONSTANT_OPS
+from tosavk.lowering.control import CALLS, FLOW_OPS, called_region
 from tosavk.lowering.errors import AdmissionError, Kind, operator_name
 from tosavk.lowering.graph import Block, Graph, Operator
 from tosavk.lowering.rules.table import RULES
@@ -20,7 +21,7 @@ class Admission:
 
 
 def check_operator(op: Operator, block: Block) -> None:
-    """Checks one operator against the rule table.
+    """Checks one operator of a plan against the rule table.
 
     Raises:
         AdmissionError: with the reason.
@@ -45,13 +46,31 @@ def check_operator(op: Operator, block: Block) -> None:
 
 
 def admissions(graph: Graph) -> tuple[Admission, ...]:
-    """The answer for every operator of the entry block."""
-    answers: list[Admission] = []
-    for op in graph.main.operators:
+    """The answer for every operator of the entry block.
+
+    An operator of control flow is admitted with all that it calls.
+    """
+    regions: dict[str, str] = {}
+    return tuple(
+        Admission(operator_name(op), _reason(graph, op, graph.main, regions))
+        for op in graph.main.operators
+    )
+
+
+def _reason(graph: Graph, op: Operator, block: Block, regions: dict[str, str]) -> str:
+    """Why an operator is refused, or ""; `regions` remembers that of each region."""
+    if op.op not in FLOW_OPS:
         try:
-            check_operator(op, graph.main)
+            check_operator(op, block)
         except AdmissionError as error:
-            answers.append(Admission(operator_name(op), str(error)))
-        else:
-            answers.append(Admission(operator_name(op), ""))
-    return tuple(answers)
+            return str(error)
+        return ""
+    for attribute in CALLS.get(op.op, ()):
+        region = called_region(graph, op, attribute)
+        if region.name not in regions:
+            inner = region.blocks[0]
+            reasons = (_reason(graph, o, inner, regions) for o in inner.operators)
+            regions[region.name] = next((reason for reason in reasons if reason), "")
+        if regions[region.name]:
+            return f"{op}: in region {region.name!r}: {regions[region.name]}"
+    return ""

@@ -34,7 +34,9 @@ from tosavk.lowering.builder import (
     PlanBuilder,
     Value,
 )
+from tosavk.lowering.control import lower_flow, needs_flow
 from tosavk.lowering.errors import AdmissionError, Kind
+from tosavk.lowering.flow import Flow
 from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.hazards import HazardTracker, ranges
@@ -47,10 +49,24 @@ _MAX_ELEMENTS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A verified graph with its plan."""
+    """A verified graph with its plan.
+
+    Attributes:
+        graph: the graph.
+        plan: its plan; only slots, where a flow says what to do.
+        flow: for graphs with control flow or variables.
+    """
 
     graph: Graph
     plan: Plan
+    flow: Flow | None = None
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Everything that is dispatched: the plan, or those of the flow's pieces."""
+        if self.flow is None:
+            return (self.plan,)
+        return tuple(piece.plan for piece in self.flow.pieces)
 
 
 def lower_graph(
@@ -66,11 +82,21 @@ def lower_graph(
         ResourceLimit: a tensor is larger than the device's storage buffers.
     """
     limits = limits or PlanLimits()
+    if not needs_flow(graph):
+        return Lowered(graph, _lower(graph, limits, numerics))
+    flow = lower_flow(graph, lambda piece: _lower(piece, limits, numerics))
+    slots = _slots(graph.main, limits)
+    return Lowered(graph, Plan(slots, (), (), (), (), (), numerics), flow)
+
+
+def _lower(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Plan:
+    """The plan of a graph without control flow."""
     block = graph.main
-    if len(graph.regions) != 1 or len(graph.regions[0].blocks) != 1:
+    entry = next(r for r in graph.regions if r.blocks[0] is block)
+    if len(entry.blocks) != 1:
         raise AdmissionError(
-            f"the program has {len(graph.regions)} regions; only programs of one "
-            f"region with one block are supported",
+            f"region {entry.name!r} has {len(entry.blocks)} blocks; only regions of one "
+            "block are supported",
             kind=Kind.UNSUPPORTED_GRAPH,
         )
     if not block.outputs:
@@ -96,7 +122,7 @@ def lower_graph(
             RULES[op.op].function(op, build)
     for name, memory in copies:
         _copy_out(block, build, name, memory)
-    return Lowered(graph, _assemble(build, slots, limits, numerics))
+    return _assemble(build, slots, limits, numerics)
 
 
 def live_operators(block: Block) -> list[Operator]:

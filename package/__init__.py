@@ -100,6 +100,7 @@ def load(
     backend: str = "vulkan",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     numerics: str | Numerics = "strict",
+    max_turns: int = 1 << 16,
 ) -> Session:
     """Loads a TOSA program on a device; close it, or use `with`.
 
@@ -108,6 +109,7 @@ def load(
         backend: backend specification, such as "vulkan" or "wgpu:llvmpipe".
         shapes: shapes of inputs whose dimensions the file leaves open.
         numerics: "strict" (same bits on every IEEE device) or "fast".
+        max_turns: how many turns all WHILE_LOOPs together may take in one run.
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -116,7 +118,9 @@ def load(
     """
     from tosavk.backends.session import load as load_session
 
-    return load_session(source, backend=backend, shapes=shapes, numerics=numerics)
+    return load_session(
+        source, backend=backend, shapes=shapes, numerics=numerics, max_turns=max_turns
+    )
 
 
 def __dir__() -> list[str]:

@@ -366,6 +366,11 @@ class ReferenceDevice:
         return PlanLimits(max_storage_buffer_range=_MAX_BUFFER_BYTES)
 
     @property
+    def evaluates_graphs(self) -> bool:
+        """Whole graphs are evaluated, control flow and all."""
+        return True
+
+    @property
     def binding_alignment(self) -> int:
         """Bound ranges start at whole words."""
         return 4
