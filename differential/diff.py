@@ -28,6 +28,7 @@ from tosavk.differential.inputs import fill_inputs
 from tosavk.differential.operators import LOAD, check_operators
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
+    NOT_JUDGED,
     Comparison,
     DiffResult,
     Ending,
@@ -36,7 +37,7 @@ from tosavk.differential.result import (
     InputOrigin,
     OperatorComparison,
 )
-from tosavk.differential.sides import REFERENCE, Side, ending_of
+from tosavk.differential.sides import REFERENCE, Side, ending_of, keeps_state
 from tosavk.differential.tensors import compare_exactly, compare_with_reference
 from tosavk.lowering.graph import Graph
 from tosavk.lowering.lower import live_operators
@@ -205,6 +206,7 @@ def _compare_outputs(
                 (reference.label, reference.outputs[name]),
                 exact=exact,
                 sound=_is_sound(side, operators),
+                judged=bool(side.tensors),
             )
             for reference in references[:1]
             for side in (*devices, *references[1:])
@@ -343,9 +345,15 @@ def _notes(
             notes[f"output {c.tensor!r}: {c.note}"] = None
     for item in operators:
         for c in item.comparisons:
-            if c.outcome in (KNOWN_EXCEPTION, "unpredictable"):
-                text = f"operator {item.operator.index} {item.operator.op} of {c.left}"
-                notes[f"{text} and {c.right}: {c.outcome}: {c.note}"] = None
+            if c.outcome in (KNOWN_EXCEPTION, NOT_JUDGED, "unpredictable"):
+                text = f"operator {item.operator.index} {item.operator.op}"
+                notes[f"{text}: {c.outcome}: {c.note}"] = None
+    for side in sides:
+        if side.unprobed:
+            text = "the intermediates could not be read, so no operator was compared"
+            notes[f"{side.label}: {text}: {side.unprobed}"] = None
+    if keeps_state(request.graph):
+        notes["the program keeps state, so it was run once only"] = None
     if not request.probing and any(not c.agreed for c in outputs):
         notes["--node-by-node names the operator that differs"] = None
     return list(notes)

@@ -21,18 +21,31 @@ from tosavk.differential.compare import compare_bits
 from tosavk.differential.exceptions import Trait, excuses
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
+    NOT_JUDGED,
     Comparison,
     OperatorComparison,
 )
-from tosavk.differential.sides import Side
+from tosavk.differential.sides import REFERENCE, Side
 from tosavk.differential.tensors import compare_exactly, judge_operator
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.errors import operator_name
 from tosavk.lowering.folding import fold
-from tosavk.lowering.graph import Block, Graph, Operator
+from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.lower import live_operators
 
 Array = NDArray[np.generic]
+
+_WHOLE = frozenset(
+    {
+        Op.COND_IF,
+        Op.WHILE_LOOP,
+        Op.VARIABLE,
+        Op.VARIABLE_READ,
+        Op.VARIABLE_WRITE,
+        Op.CUSTOM,
+    }
+)
+"""Operators that TOSA has no bound for: they stand for others, or keep state."""
 
 LOAD = "load"
 """Label of values that are computed on the host when a program is loaded."""
@@ -221,14 +234,18 @@ class _Check:
         tensors: Mapping[str, Array],
         values: Mapping[str, Array],
     ) -> list[Comparison]:
+        if op.op in _WHOLE:
+            return self._unjudged(
+                op, label, values, f"TOSA has no rule for {op.op.name}"
+            )
         operands = [self._operand(name, tensors) for name in op.inputs]
         notes: list[Note] = []
         try:
             expected: list[Expected] = expect(
                 op, self._block, operands, graph=self._graph, notes=notes
             )
-        except Unsupported:
-            return []
+        except Unsupported as error:
+            return self._unjudged(op, label, values, str(error))
         reason = "; ".join(dict.fromkeys(note.reason for note in notes))
         return [
             judge_operator(
@@ -240,6 +257,27 @@ class _Check:
                 open_because=f"TOSA leaves this open: {reason}" if reason else "",
             )
             for position, name in enumerate(op.outputs)
+            if name in values
+        ]
+
+    def _unjudged(
+        self, op: Operator, label: str, values: Mapping[str, Array], reason: str
+    ) -> list[Comparison]:
+        """Says of an operator that the reference does not judge it."""
+        return [
+            Comparison(
+                tensor=name,
+                dtype=self._block.tensors[name].dtype.name,
+                shape=values[name].shape,
+                left=label,
+                right=REFERENCE,
+                rule="none",
+                agreed=True,
+                outcome=NOT_JUDGED,
+                elements=values[name].size,
+                note=reason,
+            )
+            for name in op.outputs
             if name in values
         ]
 

@@ -12,7 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tosavk.core.plan import OperatorName
-from tosavk.differential.result import KNOWN_EXCEPTION, Comparison, DiffResult
+from tosavk.differential.result import (
+    KNOWN_EXCEPTION,
+    NOT_JUDGED,
+    Comparison,
+    DiffResult,
+)
 from tosavk.differential.summary import summary
 
 _CELL = 6
@@ -142,7 +147,9 @@ def _cell(device: str, found: Sequence[Comparison]) -> Cell | None:
 def _style(c: Comparison) -> str:
     if not c.agreed:
         return "no"
-    return "warn" if c.outcome in (KNOWN_EXCEPTION, "unpredictable") else "ok"
+    return (
+        "warn" if c.outcome in (KNOWN_EXCEPTION, NOT_JUDGED, "unpredictable") else "ok"
+    )
 
 
 def _pictures(result: DiffResult) -> list[Picture]:

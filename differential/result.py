@@ -11,6 +11,9 @@ from tosavk.core.plan import OperatorName
 KNOWN_EXCEPTION = "known exception"
 """Outcome of a comparison whose difference `exceptions` explains; it agrees."""
 
+NOT_JUDGED = "not judged"
+"""Outcome where the reference has no rule or no result; it counts as agreed."""
+
 
 class Verdict(enum.StrEnum):
     """What a diff found."""
@@ -172,8 +175,8 @@ class Comparison:
         right: label of a backend.
         rule: the rule it was judged by.
         agreed: whether the rule holds, or the difference is a known exception.
-        outcome: "equal", "within rule", "different", "unpredictable" or "known
-            exception".
+        outcome: "equal", "within rule", "different", "unpredictable", "known
+            exception" or "not judged".
         differing: elements that differ; against the reference, that break the rule.
         elements: elements in all.
         relative: largest error over the largest magnitude, for floats.

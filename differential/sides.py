@@ -22,7 +22,7 @@ from tosavk.core.plan import Numerics
 from tosavk.differential.compare import bits_of
 from tosavk.differential.exceptions import Trait, traits
 from tosavk.differential.result import BackendRun, Ending
-from tosavk.lowering.graph import Block, Graph, Operator, Region
+from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import expose, intermediates
 
@@ -47,6 +47,7 @@ class Side:
         outputs: final outputs by name, as the program as a whole gives them.
         tensors: inputs, intermediates and outputs by name, filled by `probe`.
         changed: outputs whose bits changed when intermediates were kept.
+        unprobed: why the intermediates could not be read, or "".
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Side:
         self.outputs: dict[str, Array] = {}
         self.tensors: dict[str, Array] = {}
         self.changed: list[str] = []
+        self.unprobed = ""
         self._accelerator = accelerator
         self._numerics = numerics
         self._ending = ending
@@ -119,7 +121,7 @@ class Side:
             self._run(graph, inputs, repeats, progress)
             if probing and not self.is_reference:
                 progress(f"{self.label}: reading every intermediate")
-                self._probe(graph, inputs)
+                self._try_probe(graph, inputs)
         except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
             self._note(error)
 
@@ -183,7 +185,7 @@ class Side:
             self.outputs = session.run(inputs)
             first = time.perf_counter()
             seconds: list[float] = []
-            for _ in range(repeats):
+            for _ in range(0 if keeps_state(graph) else repeats):
                 begin = time.perf_counter()
                 again = session.run(inputs)
                 seconds.append(time.perf_counter() - begin)
@@ -194,10 +196,21 @@ class Side:
         steady = statistics.median(seconds) if seconds else 0.0
         self._times = (loaded - start, first - loaded, steady)
 
+    def _try_probe(self, graph: Graph, inputs: Mapping[str, Array]) -> None:
+        """Reads the intermediates, unless that is more than the device can do."""
+        try:
+            self._probe(graph, inputs)
+        except Error as error:
+            if ending_of(error) is Ending.FAILED:
+                raise
+            self.tensors = {}
+            self.unprobed = f"{type(error).__name__}: {error}"
+
     def _probe(self, graph: Graph, inputs: Mapping[str, Array]) -> None:
         """Reads all intermediates, by plans that have them as outputs."""
         limits = self._open().info.limits
-        names = intermediates(graph)
+        known = graph.main.tensors
+        names = [name for name in intermediates(graph) if not known[name].variable]
         room = min(limits.max_bindings_per_submission, limits.max_buffers_per_context)
         chunk = max(1, room - len(graph.main.inputs) - len(graph.main.outputs))
         self.tensors = dict(inputs)
@@ -234,6 +247,11 @@ def ending_of(error: Exception) -> Ending:
     return Ending.FAILED
 
 
+def keeps_state(graph: Graph) -> bool:
+    """Whether a run may change what the next one gives."""
+    return any(op.op is Op.VARIABLE_WRITE for op in graph.main.operators)
+
+
 def same_bits(left: Array, right: Array) -> bool:
     """Whether two arrays have the same bits, NaNs included."""
     return bool(np.array_equal(bits_of(left), bits_of(right)))
@@ -262,4 +280,9 @@ def _alone(
         inputs=tuple(dict.fromkeys(n for n in op.inputs if n in operands)),
         outputs=op.outputs,
     )
-    return Graph(graph.version, (Region(graph.regions[0].name, (single,)),))
+    # Operators of control flow call the other regions.
+    regions = tuple(
+        replace(region, blocks=(single,)) if block in region.blocks else region
+        for region in graph.regions
+    )
+    return replace(graph, regions=regions)

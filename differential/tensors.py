@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ from tosavk.differential.compare import (
     degenerate,
     is_float,
 )
-from tosavk.differential.result import Comparison, Worst
+from tosavk.differential.result import NOT_JUDGED, Comparison, Worst
 from tosavk.differential.rules import Outcome, judge, rule_for
 from tosavk.lowering.graph import Block, Operator, Tensor
 
@@ -36,7 +37,7 @@ def compare_exactly(
 
 
 def compare_with_reference(
-    tensor: Tensor, left: Named, right: Named, *, exact: bool, sound: bool
+    tensor: Tensor, left: Named, right: Named, *, exact: bool, sound: bool, judged: bool
 ) -> Comparison:
     """Compares a final output with the reference's, whole program against whole program.
 
@@ -50,6 +51,7 @@ def compare_with_reference(
         right: the reference's.
         exact: whether no float had a part in it.
         sound: whether all operators of the device agree.
+        judged: whether its operators were judged at all.
     """
     bits = compare_bits(left[1], right[1])
     if bits.equal:
@@ -57,7 +59,8 @@ def compare_with_reference(
     if exact:
         return _comparison(tensor, left, right, bits, "exact", Outcome.DIFFERENT)
     outcome = Outcome.WITHIN_RULE if sound else Outcome.DIFFERENT
-    return _comparison(tensor, left, right, bits, "by operators", outcome)
+    found = _comparison(tensor, left, right, bits, "by operators", outcome)
+    return found if judged else dataclasses.replace(found, outcome=NOT_JUDGED)
 
 
 def judge_operator(

@@ -504,3 +504,66 @@ def test_flushing_is_found_by_known_answers(available_devices: tuple[str, ...]) 
         assert traits["vulkan:SwiftShader"] == ("flushes FP32 subnormals",)
         assert traits["vulkan:llvmpipe"] == ()
         assert result.exceptions > 0
+
+
+# Programs beyond straight lines ---------------------------------------------------------
+
+
+def test_a_program_that_keeps_state_is_run_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 5))
+    v = b.variable("v", DType.FP32, (1, 5), 0.5)
+    b.variable_write(v, b.add(b.variable_read(v, name="old"), x, name="new"))
+    b.output(b.exp(b.variable_read(v, name="now"), name="out"))
+    graph = load_graph(b.build())
+    found = run(monkeypatch, {"one": healthy, "two": healthy}, graph=graph)
+    assert found.verdict is Verdict.AGREED, found.findings
+    assert any("keeps state" in note for note in found.notes)
+
+
+def test_an_operator_of_control_flow_is_compared_but_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 5))
+    for name, method in (("then", Builder.exp), ("else", Builder.tanh)):
+        part = b.region(name)
+        inner = part.input(f"in_{name}", DType.FP32, (1, 5))
+        part.output(method(part, inner, name=f"out_{name}"))
+    above = b.greater(b.reduce_sum(x, 1), b.const(np.zeros((1, 1), np.float32)))
+    condition = b.reshape(above, (1,))
+    square = b.mul(x, x, name="square")
+    (chosen,) = b.cond_if(condition, [square], then_graph="then", else_graph="else")
+    b.output(b.add(chosen, x, name="out"))
+    graph = load_graph(b.build())
+    backends: dict[str, Planted] = {"one": healthy, "two": corrupts("square")}
+    found = run(monkeypatch, backends, graph=graph, reference=True)
+    assert operators(found) == ["square"]
+    assert any("COND_IF: not judged" in note for note in found.notes)
+    (cond,) = (o for o in found.operators if o.operator.op == "COND_IF")
+    assert {c.outcome for c in cond.comparisons} == {"equal", "not judged"}
+    assert any(c.rerun for c in cond.comparisons)
+
+
+def test_intermediates_that_do_not_fit_leave_the_outputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def small(op: Operator, graph: Graph, results: list[Array]) -> list[Array]:
+        return results
+
+    plant(monkeypatch, {"one": healthy, "two": small})
+    from tosavk.core.errors import ResourceLimit
+    from tosavk.differential import sides
+
+    def refuse(*_: object) -> Graph:
+        raise ResourceLimit("too many buffers")
+
+    monkeypatch.setattr(sides, "expose", refuse)
+    found = diff(
+        DiffRequest(graph=sample(), model="m", backends=("one", "two", "reference"))
+    )
+    assert found.verdict is Verdict.AGREED
+    assert not found.operators
+    assert any("too many buffers" in note for note in found.notes)
