@@ -7,6 +7,7 @@ prime, ranks go from 0 to 6. A name is a family's and a type's, such as "unary F
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -16,10 +17,18 @@ from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import NanMode, Op, ResizeMode, Tensor
 from tosavk.lowering.tosa.builder import Builder
 
-LONG = (1009,)
-SHAPES = ((), LONG, (13, 17), (5, 7, 11), (2, 3, 5, 7), (2, 3, 1, 5, 7))
-DEEP = (3, 2, 3, 2, 5, 3)
-BROADCASTS = (
+Shape = tuple[int, ...]
+LONG: Shape = (1009,)
+SHAPES: tuple[Shape, ...] = (
+    (),
+    LONG,
+    (13, 17),
+    (5, 7, 11),
+    (2, 3, 5, 7),
+    (2, 3, 1, 5, 7),
+)
+DEEP: Shape = (3, 2, 3, 2, 5, 3)
+BROADCASTS: tuple[tuple[Shape, Shape], ...] = (
     ((), ()),
     (LONG, LONG),
     ((1,), (7,)),
@@ -45,13 +54,15 @@ class Program:
 
     Attributes:
         subnormals: whether floats may be subnormal.
+        chained: whether float results pass through further operators.
         build: its builder.
         inputs: its inputs by name.
     """
 
     subnormals: bool = False
+    chained: bool = False
     build: Builder = field(default_factory=Builder)
-    inputs: dict[str, Array] = field(default_factory=dict)
+    inputs: dict[str, Array] = field(default_factory=dict[str, Array])
     _random: np.random.Generator = field(
         default_factory=lambda: np.random.default_rng(20261)
     )
@@ -64,8 +75,10 @@ class Program:
 
     def output(self, *tensors: Tensor) -> None:
         """Makes values outputs."""
+        b = self.build
         for tensor in tensors:
-            self.build.output(tensor)
+            longer = self.chained and tensor.dtype.is_float
+            b.output(b.negate(b.identity(b.abs(tensor))) if longer else tensor)
 
     def floats(
         self, dtype: DType, shape: Sequence[int], *, safe: bool = False
@@ -95,7 +108,7 @@ class Program:
             return self.give(dtype, values.astype(dtype.numpy).reshape(tuple(shape)))
 
     def _edges(self, dtype: DType) -> list[float]:
-        limits = ml_dtypes.finfo(dtype.numpy)
+        limits: Any = cast("Any", ml_dtypes).finfo(dtype.numpy)
         sized = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.5, float(limits.max)]
         if self.subnormals:
             smallest = float(limits.smallest_subnormal)
@@ -105,7 +118,7 @@ class Program:
     def _strew(self, values: Array, edges: Sequence[float]) -> None:
         """Puts each edge value somewhere, twice where there is room."""
         if values.size < 30:
-            edges = self._random.permutation(edges)[: values.size // 2]
+            edges = self._random.permutation(edges).tolist()[: values.size // 2]
         for _ in range(2):
             places = self._random.choice(values.size, len(edges), replace=False)
             values[places] = edges
@@ -469,9 +482,9 @@ def names() -> list[str]:
     ]
 
 
-def make(name: str, *, subnormals: bool = False) -> Program:
-    """The program of a family and a type, with inputs."""
+def make(name: str, *, subnormals: bool = False, chained: bool = False) -> Program:
+    """The program of a family and a type, with inputs (see `Program`)."""
     family, _, dtype = name.rpartition(" ")
-    program = Program(subnormals=subnormals)
+    program = Program(subnormals=subnormals, chained=chained)
     FAMILIES[family][0](program, DType[dtype])
     return program

@@ -15,7 +15,7 @@ from tosavk.core.dtypes import DType
 from tosavk.core.errors import InvalidArgument, ResourceLimit, Unsupported
 from tosavk.core.plan import Plan, PlanLimits
 from tosavk.differential.compare import compare_bits
-from tosavk.lowering.graph import Tensor
+from tosavk.lowering.graph import Op, Tensor
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
@@ -161,7 +161,8 @@ def test_other_operators_on_constants_run_once(
         once = session.run({"x": values})
         again = session.run({"x": values})
     for results in (once, again):
-        assert compare_bits(results["y"], values * results["z"]).equal
+        product = np.multiply(values, results["z"], dtype=np.float32)
+        assert compare_bits(results["y"], product).equal
 
 
 def test_constants_first_used_late_survive(opened: Devices, gpu_device: str) -> None:
@@ -228,20 +229,12 @@ def test_memory_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["extremes FP16", "special sums FP32", "power FP32"])
-@pytest.mark.parametrize("segment", [256, 4096])
+@pytest.mark.parametrize("segment", [256, 1024])
 def test_many_segments_give_the_same_bits(
     opened: Devices, gpu_device: str, name: str, segment: int
 ) -> None:
-    """The outputs' sum, so that there are intermediates to place."""
-    family = families.make(name)
-    b = family.build
-    wanted = list(b.block().outputs)
-    b._outputs.clear()
-    for output in wanted:
-        tensor = b.block().tensors[output]
-        if tensor.dtype.is_float:
-            b.output(b.negate(b.identity(b.abs(tensor))))
-    graph = load_graph(b.build())
+    family = families.make(name, chained=True)
+    graph = load_graph(family.build.build())
     own = opened.accelerator(gpu_device).device.plan_limits
     small = dataclasses.replace(own, segment_bytes=segment)
     plan = opened.lower(gpu_device, graph, limits=small).plan
@@ -268,7 +261,7 @@ def test_a_tensor_beyond_the_limit_is_named() -> None:
 def test_shapes_given_at_load(opened: Devices, gpu_device: str) -> None:
     b = Builder()
     x = b.input("x", F32, (-1, 3))
-    b.output(b.op(families.Op.EXP, [x], name="y", dtype=F32, shape=(-1, 3)))
+    b.output(b.op(Op.EXP, [x], name="y", dtype=F32, shape=(-1, 3)))
     program = b.build()
     with pytest.raises(InvalidArgument, match="--shape x="):
         load_graph(program)

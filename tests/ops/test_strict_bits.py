@@ -55,7 +55,7 @@ def differences(
 ) -> list[str]:
     """A line for each result that differs."""
     producers = {name: op for op in graph.main.operators for name in op.outputs}
-    found = []
+    found: list[str] = []
     for name, array in left.items():
         bits = compare_bits(array, right[name])
         if not bits.equal:
