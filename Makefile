@@ -5,11 +5,12 @@ PYTHON ?= python3
 PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format links clean distclean
+.PHONY: help setup demo test conformance check format links clean distclean
 
 help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
 	@echo "make test       run the tests (ARGS='tests/unit -k name' for some of them)"
+	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
 	@echo "make check      ruff, mypy, pyright, import contracts"
 	@echo "make format     let ruff reformat and fix"
 	@echo "make setup      only the set-up that each of the others does by itself"
@@ -27,6 +28,9 @@ test: setup
 	@TOSAVK_VALIDATION=$${TOSAVK_VALIDATION:-1} \
 	TOSAVK_TOSA_TOOLS=$${TOSAVK_TOSA_TOOLS:-$(CURDIR)/build/tosa-venv} \
 	$(PYTEST) $(ARGS)
+
+conformance: setup
+	@.venv/bin/python tools/driver_env.py .venv/bin/python tools/conformance.py $(ARGS)
 
 check:
 	@$(PYTHON) tools/bootstrap.py python
