@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tosavk.cli import options as shared
 
@@ -46,30 +48,34 @@ def main(options: argparse.Namespace) -> int:
     shapes = shared.parse_shapes(options.shape)
     graph = load_graph(read_model(options.model), shapes=shapes)
     refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
-    plan: Plan | None = None
+    plans: tuple[Plan, ...] = ()
     if not refused:
         try:
-            plan = lower_graph(graph, numerics=parse_numerics(options.numerics)).plan
+            plans = lower_graph(graph, numerics=parse_numerics(options.numerics)).plans
         except AdmissionError as error:
             if error.operator is None:
                 raise
             refused = {error.operator.index: str(error)}
     if options.json:
-        with_dispatches = plan if options.plan else None
-        shared.write_json("-", _document(graph, refused, plan, with_dispatches))
+        listed = plans if options.plan else ()
+        shared.write_json("-", _document(graph, refused, plans, listed))
     else:
         from tosavk.cli.console import TITLE, out, say
 
         console = out()
         say(console, Path(options.model).name, TITLE)
-        _show(console, graph, refused, plan)
-        if plan is not None and options.plan:
-            _show_dispatches(console, plan)
+        _show(console, graph, refused, plans)
+        if options.plan:
+            for number, plan in enumerate(plans):
+                _show_dispatches(console, plan, number if len(plans) > 1 else None)
     return 3 if refused else 0
 
 
 def _show(
-    console: Console, graph: Graph, refused: Mapping[int, str], plan: Plan | None
+    console: Console,
+    graph: Graph,
+    refused: Mapping[int, str],
+    plans: Sequence[Plan],
 ) -> None:
     from tosavk.cli.console import BAD, say, size
 
@@ -87,19 +93,19 @@ def _show(
     _show_operators(console, graph, refused)
     for reason in refused.values():
         say(console, f"not supported: {reason}", BAD)
-    if plan is None:
+    if refused:
         return
-    constants = sum(len(c.data) for c in plan.constants)
+    totals = _Totals.of(plans)
+    pieces = f" in {len(plans)} pieces" if len(plans) != 1 else ""
     say(
         console,
-        f"plan: {len(plan.dispatches)} dispatches with "
-        f"{sum(d.barrier for d in plan.dispatches)} barriers, {len(plan.prologue)} at "
-        f"load, {_pipelines(plan)} pipelines",
+        f"plan: {totals.dispatches} dispatches with {totals.barriers} barriers{pieces}, "
+        f"{totals.load_dispatches} at load, {totals.pipelines} pipelines",
     )
     say(
         console,
-        f"memory: {size(plan.arena_bytes)} in {len(plan.segments)} segments, of which "
-        f"{size(constants)} constants",
+        f"memory: {size(sum(totals.segments))} in {len(totals.segments)} segments, of "
+        f"which {size(totals.constant_bytes)} constants",
     )
 
 
@@ -130,11 +136,12 @@ def _show_operators(console: Console, graph: Graph, refused: Mapping[int, str]) 
     )
 
 
-def _show_dispatches(console: Console, plan: Plan) -> None:
+def _show_dispatches(console: Console, plan: Plan, piece: int | None) -> None:
     from tosavk.cli.console import Column, say, show_table
 
     console.print()
-    say(console, "dispatches; operands are buffer+word:words, slots first")
+    where = "" if piece is None else f" of piece {piece}"
+    say(console, f"dispatches{where}; operands are buffer+word:words, slots first")
     show_table(
         console,
         (
@@ -163,15 +170,39 @@ def _show_dispatches(console: Console, plan: Plan) -> None:
     )
 
 
-def _pipelines(plan: Plan) -> int:
-    return len({(d.kernel, d.spec) for d in (*plan.prologue, *plan.dispatches)})
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """What all plans of a program take together."""
+
+    pieces: int
+    dispatches: int
+    barriers: int
+    load_dispatches: int
+    pipelines: int
+    segments: tuple[int, ...]
+    constant_bytes: int
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> Self:
+        """Adds the plans up."""
+        dispatches = [d for plan in plans for d in plan.dispatches]
+        at_load = [d for plan in plans for d in plan.prologue]
+        return cls(
+            pieces=len(plans),
+            dispatches=len(dispatches),
+            barriers=sum(d.barrier for d in dispatches),
+            load_dispatches=len(at_load),
+            pipelines=len({(d.kernel, d.spec) for d in (*at_load, *dispatches)}),
+            segments=tuple(n for plan in plans for n in plan.segments),
+            constant_bytes=sum(len(c.data) for plan in plans for c in plan.constants),
+        )
 
 
 def _document(
     graph: Graph,
     refused: Mapping[int, str],
-    plan: Plan | None,
-    with_dispatches: Plan | None,
+    plans: Sequence[Plan],
+    listed: Sequence[Plan],
 ) -> dict[str, object]:
     block = graph.main
     result: dict[str, object] = {
@@ -192,29 +223,24 @@ def _document(
             for op in block.operators
         ],
     }
-    if plan is not None:
-        result["plan"] = {
-            "dispatches": len(plan.dispatches),
-            "barriers": sum(d.barrier for d in plan.dispatches),
-            "load_dispatches": len(plan.prologue),
-            "pipelines": _pipelines(plan),
-            "segments": list(plan.segments),
-            "constant_bytes": sum(len(c.data) for c in plan.constants),
-        }
-    if with_dispatches is not None:
-        result["load_dispatches"] = _dispatches(
-            with_dispatches, with_dispatches.prologue
-        )
-        result["dispatches"] = _dispatches(with_dispatches, with_dispatches.dispatches)
+    if not refused:
+        result["plan"] = dataclasses.asdict(_Totals.of(plans))
+    if listed:
+        numbered = list(enumerate(listed))
+        result["load_dispatches"] = [
+            _dispatch(piece, plan, d) for piece, plan in numbered for d in plan.prologue
+        ]
+        result["dispatches"] = [
+            _dispatch(piece, plan, d)
+            for piece, plan in numbered
+            for d in plan.dispatches
+        ]
     return result
 
 
-def _dispatches(plan: Plan, part: Sequence[Dispatch]) -> list[dict[str, object]]:
-    return [_dispatch_data(plan, dispatch) for dispatch in part]
-
-
-def _dispatch_data(plan: Plan, dispatch: Dispatch) -> dict[str, object]:
+def _dispatch(piece: int, plan: Plan, dispatch: Dispatch) -> dict[str, object]:
     return {
+        "piece": piece,
         "kernel": dispatch.kernel,
         "spec": list(dispatch.spec),
         "params": list(dispatch.params),

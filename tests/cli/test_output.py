@@ -112,6 +112,27 @@ def test_inspect_as_json(model: Path, capsys: Captured) -> None:
     assert document["inputs"] == [{"name": "x", "dtype": "FP32", "shape": [1, 7, 11]}]
 
 
+def test_inspect_of_control_flow(tmp_path: Path, capsys: Captured) -> None:
+    b = Builder()
+    x = b.input("x", DType.FP32, (1, 5))
+    condition = b.input("c", DType.BOOL, (1,))
+    for name, method in (("then", Builder.exp), ("else", Builder.tanh)):
+        part = b.region(name)
+        inner = part.input(f"in_{name}", DType.FP32, (1, 5))
+        part.output(method(part, inner, name=f"out_{name}"))
+    (y,) = b.cond_if(condition, [x], then_graph="then", else_graph="else")
+    b.output(b.add(y, x, name="y"))
+    path = tmp_path / "flow.tosa"
+    path.write_bytes(b.build())
+    assert cli.main(["inspect", str(path), "--plan", "--json"]) == 0
+    document = parsed(capsys.readouterr().out)
+    assert document["plan"]["dispatches"] == len(document["dispatches"]) == 3
+    assert document["plan"]["pieces"] == 3
+    assert {d["kernel"] for d in document["dispatches"]} == {"unary", "binary"}
+    assert cli.main(["inspect", str(path), "--plan"]) == 0
+    assert "in 3 pieces" in capsys.readouterr().out
+
+
 def test_devices_and_doctor(capsys: Captured) -> None:
     assert cli.main(["devices", "--json"]) == 0
     document = parsed(capsys.readouterr().out)
