@@ -8,6 +8,7 @@ result open because a sum overflows, ours wrap or saturate as the reference's do
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 import numpy as np
 import pytest
@@ -32,6 +33,10 @@ WEIGHTS = (
     (DType.INT16, DType.INT8),
 )
 KNOWN_AT_LOAD = pytest.mark.parametrize("constant", [True, False], ids=["const", "dyn"])
+
+
+def name_of(dtype: DType) -> str:
+    return dtype.name
 
 
 class Program:
@@ -93,7 +98,7 @@ def rescales() -> list[tuple[DType, DType, bool, bool, RoundingMode, DType]]:
     """Types, signs, rounding and type of the multiplier of all RESCALEs there are."""
     narrow = (DType.INT8, DType.INT16)
     every = (*narrow, DType.INT32)
-    found = []
+    found: list[tuple[DType, DType, bool, bool, RoundingMode, DType]] = []
     for source, target in itertools.product((*every, DType.INT48), every):
         signs = [(False, False)]
         if source in narrow and target in narrow:
@@ -180,7 +185,7 @@ def test_table(opened: Devices, gpu_device: str, *, constant: bool) -> None:
     program.check(opened, gpu_device)
 
 
-@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=name_of)
 @KNOWN_AT_LOAD
 def test_pools(
     opened: Devices, gpu_device: str, dtype: DType, *, constant: bool
@@ -217,37 +222,18 @@ def bias_of(program: Program, dtype: DType, channels: int) -> Tensor:
     return program.operand(kind, program.values(kind, (channels,)))
 
 
-def zero_points_of(program: Program, dtype: DType, weight: DType) -> dict[str, Tensor]:
+class ZeroPoints(TypedDict):
+    """Operands that all convolutions have."""
+
+    input_zp: Tensor
+    weight_zp: Tensor
+
+
+def zero_points_of(program: Program, dtype: DType, weight: DType) -> ZeroPoints:
     return {
         "input_zp": program.zero_point(dtype, -128),
         "weight_zp": program.zero_point(weight, 127),
     }
-
-
-@pytest.mark.parametrize(
-    "types", WEIGHTS, ids=lambda pair: f"{pair[0].name}x{pair[1].name}"
-)
-@KNOWN_AT_LOAD
-@pytest.mark.parametrize(
-    "add",
-    [
-        pytest.param(lambda p, t: conv2d(p, *t), id="conv2d"),
-        pytest.param(lambda p, t: conv3d(p, *t), id="conv3d"),
-        pytest.param(lambda p, t: depthwise(p, *t), id="depthwise"),
-        pytest.param(lambda p, t: transposed(p, *t), id="transposed"),
-    ],
-)
-def test_convolutions(
-    opened: Devices,
-    gpu_device: str,
-    types: tuple[DType, DType],
-    add: Callable[[Program, tuple[DType, DType]], None],
-    *,
-    constant: bool,
-) -> None:
-    program = Program(constant=constant)
-    add(program, types)
-    program.check(opened, gpu_device)
 
 
 def conv2d(program: Program, dtype: DType, weight: DType) -> None:
@@ -326,7 +312,32 @@ def transposed(program: Program, dtype: DType, weight: DType) -> None:
         )
 
 
-@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=lambda kind: kind.name)
+CONVOLUTIONS: dict[str, Callable[[Program, DType, DType], None]] = {
+    "conv2d": conv2d,
+    "conv3d": conv3d,
+    "depthwise": depthwise,
+    "transposed": transposed,
+}
+
+
+@pytest.mark.parametrize(("dtype", "weight"), WEIGHTS, ids=name_of)
+@KNOWN_AT_LOAD
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_convolutions(
+    opened: Devices,
+    gpu_device: str,
+    kind: str,
+    dtype: DType,
+    weight: DType,
+    *,
+    constant: bool,
+) -> None:
+    program = Program(constant=constant)
+    CONVOLUTIONS[kind](program, dtype, weight)
+    program.check(opened, gpu_device)
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=name_of)
 @KNOWN_AT_LOAD
 def test_matmul(
     opened: Devices, gpu_device: str, dtype: DType, *, constant: bool
@@ -355,7 +366,7 @@ def test_long_sums_take_two_words(opened: Devices, gpu_device: str) -> None:
     program.check(opened, gpu_device)
 
 
-@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=name_of)
 def test_resize(opened: Devices, gpu_device: str, dtype: DType) -> None:
     program = Program()
     for shape, scale, offset, border in (
