@@ -224,7 +224,8 @@ def _explain_zero(
     op: Op, dtype: DType, operands: Sequence[Array], left: Array, right: Array
 ) -> Array:
     del op, dtype, operands
-    return (left.astype(np.float64) == 0) & (right.astype(np.float64) == 0)
+    zeros: Array = (left.astype(np.float64) == 0) & (right.astype(np.float64) == 0)
+    return zeros
 
 
 _EXPLAIN = {
