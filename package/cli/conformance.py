@@ -9,15 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import Progress
-
-from tosavk.backends.registry import open_accelerator
 from tosavk.cli import options as shared
-from tosavk.cli.console import BAD, GOOD, WARN, Column, out, say, show_table
 from tosavk.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tosavk.cli.types import Subparsers
     from tosavk.core.accelerator import Accelerator
     from tosavk.differential.conformance import Journal, TestResult
@@ -28,7 +25,7 @@ _SHOWN_FAILURES = 20
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
     parser = commands.add_parser(
-        "conformance", help="run official TOSA tests on backends"
+        "conformance", help="run official TOSA tests on backends", allow_abbrev=False
     )
     parser.add_argument(
         "folders", nargs="+", metavar="DIR", help="folder with tests (desc.json) below"
@@ -54,6 +51,8 @@ def add_parser(commands: Subparsers) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the tests; 1 when one failed, 3 when some are not supported."""
+    from tosavk.backends.registry import open_accelerator
+    from tosavk.cli.console import out
     from tosavk.differential.conformance import Journal, Status, document, junit
 
     specs = tuple(dict.fromkeys(options.backend or ("vulkan",)))
@@ -97,6 +96,9 @@ def _folders(options: argparse.Namespace) -> list[Path]:
 def _run(
     folders: list[Path], accelerators: dict[str, Accelerator], journal: Journal
 ) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from tosavk.differential.conformance import prepare, run_case
     from tosavk.differential.official_tests import read_test
 
@@ -115,6 +117,7 @@ def _run(
 
 
 def _show(console: Console, results: list[TestResult]) -> None:
+    from tosavk.cli.console import BAD, GOOD, WARN, Column, say, show_table
     from tosavk.differential.conformance import Status, tallies
 
     counted = tallies(results)
