@@ -1,6 +1,6 @@
 """Control flow and variables on every device, against the graph evaluated as a whole."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ def number(n: int) -> Array:
 @contextmanager
 def loaded(
     opened: Devices, device: str, b: Builder, *, max_turns: int = 1 << 16
-) -> Iterator[Session]:
+) -> Generator[Session]:
     lowered = opened.lower(device, b.build())
     with Session(opened.accelerator(device), lowered, max_turns=max_turns) as session:
         yield session

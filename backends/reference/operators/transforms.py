@@ -22,12 +22,19 @@ def _factors(size: int, out: int) -> tuple[Array, Array]:
 
 
 def _rotation(height: int, width: int, oy: int, out_w: int) -> tuple[Array, Array]:
-    """Cos and sin of the whole angle for output row `oy`: (OW, H * W) each."""
+    """Cos and sin of the whole angle for output row `oy`: (OW, H * W) each.
+
+    Exact at quarter turns: an infinity times a factor of 0 is NaN.
+    """
     turn_y = (oy * np.arange(height)) % height / height
     turn_x = np.outer(np.arange(out_w), np.arange(width)) % width / width
-    turn = (turn_y[None, :, None] + turn_x[:, None, :]).reshape(out_w, -1)
-    angle = 2.0 * np.pi * turn
-    return np.cos(angle), np.sin(angle)
+    turn = (turn_y[None, :, None] + turn_x[:, None, :]).reshape(out_w, -1) % 1.0
+    cosine, sine = np.cos(2.0 * np.pi * turn), np.sin(2.0 * np.pi * turn)
+    quarters = 4.0 * turn % 1.0 == 0.0
+    return (
+        np.where(quarters, np.rint(cosine), cosine),
+        np.where(quarters, np.rint(sine), sine),
+    )
 
 
 def _direct(real: Array, imag: Array, sign: float, out_w: int) -> tuple[Array, Array]:
