@@ -68,8 +68,14 @@ class TestResult:
             InvalidArgument: it is something else.
         """
         try:
-            data = json.loads(line)
-            return cls(**{**data, "status": Status(data["status"])})
+            data: dict[str, str] = json.loads(line)
+            return cls(
+                operator=data["operator"],
+                name=data["name"],
+                backend=data["backend"],
+                status=Status(data["status"]),
+                reason=data["reason"],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(f"not a result line: {line[:80]!r}") from error
 

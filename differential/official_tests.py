@@ -128,9 +128,8 @@ def read_test(folder: Path) -> OfficialTest:
 
 
 def _operator(data: dict[str, Any], folder: Path) -> str:
-    details = data.get("test_details")
-    named = details.get("operator") if isinstance(details, dict) else None
-    return str(named or folder.parent.name).lower()
+    details: dict[str, Any] = data.get("test_details") or {}
+    return str(details.get("operator") or folder.parent.name).lower()
 
 
 def stated_rule(
