@@ -159,6 +159,22 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """A cooperative matrix product that one subgroup makes: FP16 [m, k] by FP16 [k, n].
+
+    Sums are FP32.
+    """
+
+    m: int
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        """As m x n x k."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, slots=True)
 class PlanLimits:
     """What a device allows a plan to ask for.
 
@@ -169,6 +185,13 @@ class PlanLimits:
         max_storage_buffers: storage buffers one kernel may bind.
         max_parameter_bytes: bytes of the parameter block.
         max_workgroup_count: work groups along one dimension.
+        max_workgroup_invocations: invocations of a work group.
+        shared_bytes: shared memory of a work group.
+        subgroup_size: invocations of a subgroup of compute shaders that may shuffle; 0
+            where they may not.
+        matrix_shapes: cooperative matrices that kernels may use.
+        lacks: for a kernel need that is not met ("subgroup", "matrices", "matrices2"),
+            why. "kernels": what runs instead of kernels.
     """
 
     max_storage_buffer_range: int = 1 << 27
@@ -176,3 +199,16 @@ class PlanLimits:
     max_storage_buffers: int = 4
     max_parameter_bytes: int = 128
     max_workgroup_count: int = 65535
+    max_workgroup_invocations: int = 128
+    shared_bytes: int = 16384
+    subgroup_size: int = 0
+    matrix_shapes: tuple[MatrixShape, ...] = ()
+    lacks: tuple[tuple[str, str], ...] = (
+        ("subgroup", "the backend has no subgroup operations"),
+        ("matrices", "the backend has no cooperative matrices"),
+        ("matrices2", "the backend has no cooperative matrices"),
+    )
+
+    def lack(self, need: str) -> str:
+        """Why a kernel need is not met; "" if it is."""
+        return dict(self.lacks).get(need, "") if need else ""

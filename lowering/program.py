@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tosavk.core.descriptors import FORMAT_TOSA, Artifact
+from tosavk.core.descriptors import FORMAT_NVFP4, FORMAT_TOSA, Artifact
 from tosavk.core.errors import Unsupported
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.lowering import target
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.graph import Graph
 from tosavk.lowering.lower import Lowered, live_operators, lower_graph
+from tosavk.lowering.nvfp4.artifact import check_target, read_program
+from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
 from tosavk.lowering.tosa.reader import read_graph
 from tosavk.lowering.verify import verify
 
@@ -62,7 +64,7 @@ def lower_artifact(
     *,
     limits: PlanLimits | None = None,
     numerics: Numerics = Numerics.STRICT,
-) -> Lowered:
+) -> Lowered | LoweredNvfp4:
     """Lowers an artifact.
 
     Raises:
@@ -70,9 +72,14 @@ def lower_artifact(
         Incompatible: the target words are wrong.
         InvalidArgument: the payload is not a sound program.
     """
+    if artifact.format == FORMAT_NVFP4:
+        check_target(artifact.target)
+        program = read_program(artifact.view())
+        return lower_nvfp4(program, limits=limits, numerics=numerics)
     if artifact.format != FORMAT_TOSA:
         raise Unsupported(
-            f"artifact format {artifact.format:#x} is unknown; TOSA is {FORMAT_TOSA:#x}"
+            f"artifact format {artifact.format:#x} is unknown; TOSA is "
+            f"{FORMAT_TOSA:#x}, NVFP4 {FORMAT_NVFP4:#x}"
         )
     target.decode(artifact.target)
     graph = load_graph(artifact.view())

@@ -93,6 +93,9 @@ class Kernel:
         workgroup: preferred work-group width.
         wgsl: WGSL files put in front of `name`.wgsl.
         outputs: how many bindings are written.
+        needs: what a device must have beyond Vulkan 1.3 ("subgroup", "matrices",
+            "matrices2"), or "". Kernels with needs are written in GLSL only.
+        strict: whether results have the same bits on every device.
     """
 
     name: str
@@ -103,7 +106,29 @@ class Kernel:
     workgroup: int = 64
     wgsl: tuple[str, ...] = ("storage",)
     outputs: int = 1
+    needs: str = ""
+    strict: bool = True
 
+
+_PRODUCT = (
+    "teams",
+    "columns",
+    "m",
+    "n",
+    "k",
+    "x_at",
+    "w_at",
+    "s_at",
+    "t_at",
+    "b_at",
+    "r_at",
+    "y_at",
+    "w_step",
+    "t_step",
+    "t_row",
+    "b_step",
+    "extras",
+)
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
@@ -323,6 +348,36 @@ KERNELS: tuple[Kernel, ...] = (
         spec=("X_TYPE", "FOURS"),
         params=("count", "tiles", "h", "c", "w", "row"),
         wgsl=("storage", "integers", "linear"),
+    ),
+    Kernel(
+        name="nvfp4_scalar",
+        bindings=(
+            "x",
+            "packed",
+            "scales",
+            "tensor_scale",
+            "bias",
+            "residual",
+            "y",
+        ),
+        spec=("TOKENS", "ACTIVATION"),
+        params=_PRODUCT,
+        wgsl=("math", "linear"),
+    ),
+    Kernel(
+        name="nvfp4_subgroup",
+        bindings=(
+            "x",
+            "packed",
+            "scales",
+            "tensor_scale",
+            "bias",
+            "residual",
+            "y",
+        ),
+        spec=("ROWS", "TOKENS", "PAIRS", "ACTIVATION"),
+        params=_PRODUCT,
+        needs="subgroup",
     ),
 )
 

@@ -15,10 +15,12 @@ from typing import Protocol, cast
 import numpy as np
 
 from tosavk.backends.reference.evaluate import Evaluator
+from tosavk.backends.reference.nvfp4 import evaluate
 from tosavk.backends.reference.operators import COMPUTING, MOVING
 from tosavk.backends.reference.values import Array, Precision
 from tosavk.backends.reference.worker import Worker
 from tosavk.core.descriptors import (
+    FORMAT_NVFP4,
     FORMAT_TOSA,
     Artifact,
     BufferDesc,
@@ -35,7 +37,7 @@ from tosavk.core.device import (
     Lowered,
     Recording,
 )
-from tosavk.core.dtypes import pack, storage_bytes, unpack
+from tosavk.core.dtypes import DType, pack, storage_bytes, unpack
 from tosavk.core.errors import (
     DeviceLost,
     DeviceUnavailable,
@@ -46,6 +48,8 @@ from tosavk.core.errors import (
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering import target
 from tosavk.lowering.graph import Block, Graph, Op
+from tosavk.lowering.nvfp4.artifact import Program, check_target, read_program
+from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
 from tosavk.lowering.tosa.reader import read_graph
 from tosavk.lowering.verify import verify
 
@@ -229,13 +233,53 @@ class ReferenceProgram:
                 place.allocation.write(place.offset, data)
 
 
+@dataclass(slots=True)
+class ReferenceNvfp4:
+    """An NVFP4 program to evaluate.
+
+    Attributes:
+        program: what the artifact holds.
+        slots: inputs, then the output.
+    """
+
+    program: Program
+    slots: tuple[Slot, ...]
+
+    @property
+    def dispatch_count(self) -> int:
+        """No kernels are launched."""
+        return 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """No arena is kept."""
+        return 0
+
+    def free(self) -> None:
+        """Nothing is kept."""
+
+    def evaluate(self, bound: Sequence[BoundSlot]) -> None:
+        """Reads the input slots, evaluates in binary64, writes FP32."""
+        given: dict[str, Array] = {}
+        for slot, place in zip(self.slots, bound, strict=True):
+            if slot.role is SlotRole.INPUT:
+                raw = np.empty(slot.nbytes, np.uint8)
+                place.allocation.read(place.offset, raw.data)
+                kind = np.float32 if slot.dtype is DType.FP32 else np.uint8
+                given[slot.name] = raw.view(kind).reshape(slot.shape)
+        with np.errstate(all="ignore"):
+            result = evaluate(self.program, given).y.astype(np.float32)
+        place = bound[-1]
+        place.allocation.write(place.offset, memoryview(result.tobytes()))
+
+
 class ReferenceRecording:
     """One submission: a program with its bindings."""
 
     def __init__(
         self,
         device: ReferenceDevice,
-        program: ReferenceProgram,
+        program: ReferenceProgram | ReferenceNvfp4,
         bound: Sequence[BoundSlot],
     ) -> None:
         """Records `program` on `bound`, one place a slot."""
@@ -304,12 +348,14 @@ class ReferenceKit:
         """Allocates host bytes."""
         return ReferenceAllocation(desc)
 
-    def load(self, lowered: Lowered) -> ReferenceProgram:
-        """Takes the program's graph.
+    def load(self, lowered: Lowered) -> ReferenceProgram | ReferenceNvfp4:
+        """Takes the program's graph, or the NVFP4 program.
 
         Raises:
             Unsupported: the program has no graph, or an operator has no reference.
         """
+        if isinstance(lowered, LoweredNvfp4):
+            return ReferenceNvfp4(lowered.program, lowered.plan.slots)
         if not isinstance(getattr(lowered, "graph", None), Graph):
             raise Unsupported(
                 f"the reference evaluates graphs; {type(lowered).__name__} has none"
@@ -331,7 +377,8 @@ class ReferenceKit:
         """Records a submission; there is nothing worth reusing."""
         if reuse is not None:
             reuse.free()
-        return ReferenceRecording(self._device, cast(ReferenceProgram, program), bound)
+        mine = cast("ReferenceProgram | ReferenceNvfp4", program)
+        return ReferenceRecording(self._device, mine, bound)
 
     def free(self) -> None:
         """Nothing is kept."""
@@ -363,7 +410,10 @@ class ReferenceDevice:
     @property
     def plan_limits(self) -> PlanLimits:
         """Wide enough for any plan: it is not run."""
-        return PlanLimits(max_storage_buffer_range=_MAX_BUFFER_BYTES)
+        return PlanLimits(
+            max_storage_buffer_range=_MAX_BUFFER_BYTES,
+            lacks=(("kernels", "NumPy in binary64"),),
+        )
 
     @property
     def evaluates_graphs(self) -> bool:
@@ -384,7 +434,7 @@ class ReferenceDevice:
         """Marks the device as lost."""
         self._poisoned = True
 
-    def lower(self, artifact: Artifact) -> GraphProgram:
+    def lower(self, artifact: Artifact) -> GraphProgram | LoweredNvfp4:
         """Reads and verifies an artifact; operators without a kernel are welcome.
 
         Raises:
@@ -392,10 +442,13 @@ class ReferenceDevice:
             Incompatible: the target words are wrong.
             InvalidArgument: the payload is not a sound program.
         """
+        if artifact.format == FORMAT_NVFP4:
+            check_target(artifact.target)
+            return lower_nvfp4(read_program(artifact.view()), limits=self.plan_limits)
         if artifact.format != FORMAT_TOSA:
             raise Unsupported(
                 f"artifact format {artifact.format:#x} is unknown to the reference; "
-                f"TOSA is {FORMAT_TOSA:#x}"
+                f"TOSA is {FORMAT_TOSA:#x}, NVFP4 {FORMAT_NVFP4:#x}"
             )
         target.decode(artifact.target)
         graph = verify(read_graph(artifact.view()), shapes={})

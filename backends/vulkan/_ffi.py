@@ -240,6 +240,7 @@ INSTANCE_FUNCTIONS = (
 INSTANCE_OPTIONAL = (
     "vkCreateDebugUtilsMessengerEXT",
     "vkDestroyDebugUtilsMessengerEXT",
+    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
 )
 DEVICE_FUNCTIONS = (
     "vkAllocateCommandBuffers",

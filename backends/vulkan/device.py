@@ -16,8 +16,10 @@ from tosavk.backends.vulkan.pipelines import Pipelines
 from tosavk.backends.vulkan.probe import (
     DeviceRecord,
     DeviceType,
+    matrix_lack,
     read_records,
     select,
+    subgroup_lack,
 )
 from tosavk.backends.vulkan.spirv import ShaderLibrary, catalogue_library
 from tosavk.core.descriptors import (
@@ -110,14 +112,12 @@ class VulkanDevice:
         """Lowers an artifact for this device.
 
         Raises:
-            Error: see `tosavk.lowering.program.lower_artifact`.
+            Error: see `tosavk.backends.nvfp4_check.lower_for`.
         """
         # Listing and opening devices needs none of the lowering.
-        from tosavk.lowering.program import lower_artifact
+        from tosavk.backends.nvfp4_check import lower_for
 
-        return lower_artifact(
-            artifact, limits=self._limits, numerics=self._options.numerics
-        )
+        return lower_for(self, artifact, numerics=self._options.numerics)
 
     def create_kit(self) -> VulkanKit:
         """Creates the objects of a context.
@@ -173,6 +173,18 @@ def plan_limits(record: DeviceRecord) -> PlanLimits:
         ),
         max_parameter_bytes=128,
         max_workgroup_count=min(limits.group_count),
+        max_workgroup_invocations=min(limits.group_invocations, limits.group_size[0]),
+        shared_bytes=limits.shared_memory_bytes,
+        subgroup_size=0 if subgroup_lack(record) else limits.subgroup_size,
+        matrix_shapes=() if matrix_lack(record) else record.matrix_shapes,
+        lacks=tuple(
+            (need, reason)
+            for need, reason in (
+                ("subgroup", subgroup_lack(record)),
+                ("matrices", matrix_lack(record)),
+            )
+            if reason
+        ),
     )
 
 

@@ -16,7 +16,12 @@ from tosavk.backends.vulkan._ffi import (
     ffi,
 )
 from tosavk.backends.vulkan.instance import Instance
-from tosavk.backends.vulkan.probe import PORTABILITY_SUBSET, DeviceRecord
+from tosavk.backends.vulkan.probe import (
+    COOPERATIVE_MATRIX,
+    PORTABILITY_SUBSET,
+    DeviceRecord,
+    matrix_lack,
+)
 from tosavk.core.errors import (
     DeviceCreationFailed,
     DeviceLost,
@@ -248,16 +253,38 @@ def _create(
 ) -> Cdata:
     scratch = Scratch()
     features = record.features
-    v13 = scratch.struct("VkPhysicalDeviceVulkan13Features", synchronization2=1)
+    matrices = not matrix_lack(record)
+    v13 = scratch.struct(
+        "VkPhysicalDeviceVulkan13Features",
+        synchronization2=1,
+        subgroupSizeControl=int(features.subgroup_size_control),
+        computeFullSubgroups=int(features.compute_full_subgroups),
+    )
     v12 = scratch.struct(
         "VkPhysicalDeviceVulkan12Features",
         pNext=v13,
         timelineSemaphore=int(features.timeline_semaphore),
         bufferDeviceAddress=int(features.buffer_device_address),
+        shaderFloat16=int(matrices),
+        vulkanMemoryModel=int(matrices),
     )
+    first = v12
     core = scratch.new("VkPhysicalDeviceFeatures *", {"robustBufferAccess": 1})
     # The specification demands this extension wherever it is offered.
     extensions = [PORTABILITY_SUBSET] * (PORTABILITY_SUBSET in record.extensions)
+    if matrices:
+        extensions.append(COOPERATIVE_MATRIX)
+        core.shaderInt16 = 1
+        matrix = scratch.struct(
+            "VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+            pNext=v12,
+            cooperativeMatrix=1,
+        )
+        first = scratch.struct(
+            "VkPhysicalDeviceVulkan11Features",
+            pNext=matrix,
+            storageBuffer16BitAccess=1,
+        )
     queue = scratch.struct(
         "VkDeviceQueueCreateInfo",
         queueFamilyIndex=family,
@@ -266,7 +293,7 @@ def _create(
     )
     info = scratch.struct(
         "VkDeviceCreateInfo",
-        pNext=v12,
+        pNext=first,
         queueCreateInfoCount=1,
         pQueueCreateInfos=queue,
         enabledExtensionCount=len(extensions),

@@ -12,7 +12,7 @@ from pathlib import Path
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import NULL, Cdata, Scratch, const, ffi
 from tosavk.backends.vulkan.logical import LogicalDevice
-from tosavk.backends.vulkan.probe import Limits
+from tosavk.backends.vulkan.probe import DeviceRecord, Limits
 from tosavk.backends.vulkan.spirv import ShaderLibrary
 from tosavk.core.errors import InvalidArgument, ModelError, ResourceLimit
 from tosavk.core.plan import Dispatch
@@ -23,6 +23,7 @@ _log = logging.getLogger("tosavk.vulkan")
 
 ENTRY_POINT = "main"
 MAX_INVOCATIONS = 1 << 32
+SUBGROUP_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,8 @@ class Pipelines:
                 info.stage.module = loaded[name]
                 info.stage.pName = entry
                 info.stage.pSpecializationInfo = _specialization(scratch, kernel, key)
+                if kernel.needs:
+                    _ask_for_subgroups(scratch, info.stage, device.record, key.width)
             out = ffi.new("VkPipeline[]", len(keys))
             code = calls.vkCreateComputePipelines(
                 handle, self._cache, len(keys), infos, NULL, out
@@ -293,6 +296,27 @@ class Pipelines:
         return self._device.create(
             "vkCreateShaderModule", "VkShaderModule", info, what=name
         )
+
+
+def _ask_for_subgroups(
+    scratch: Scratch, stage: Cdata, record: DeviceRecord, width: int
+) -> None:
+    """Asks for full subgroups, of 32 invocations where the size may be chosen."""
+    limits, features = record.limits, record.features
+    least, most = limits.subgroup_sizes
+    if (
+        features.subgroup_size_control
+        and limits.subgroup_choice_stages & const.SHADER_STAGE_COMPUTE_BIT
+        and least <= SUBGROUP_SIZE <= most
+        and least != most
+    ):
+        stage.pNext = scratch.struct(
+            "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
+            requiredSubgroupSize=SUBGROUP_SIZE,
+        )
+        most = SUBGROUP_SIZE
+    if features.compute_full_subgroups and width % most == 0:
+        stage.flags = const.PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 
 
 def _specialization(scratch: Scratch, kernel: Kernel, key: PipelineKey) -> Cdata:

@@ -21,13 +21,16 @@ from tosavk.backends.vulkan._ffi import (
     const,
     error_of,
     ffi,
+    structure_type,
     text_of,
 )
 from tosavk.backends.vulkan.instance import API_VERSION, Instance, version_text
 from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
 from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
+from tosavk.core.plan import MatrixShape
 
 PORTABILITY_SUBSET = "VK_KHR_portability_subset"
+COOPERATIVE_MATRIX = "VK_KHR_cooperative_matrix"
 MIN_STORAGE_BUFFERS = 4
 _VERSION_1_1 = (1 << 22) | (1 << 12)
 _VERSION_1_2 = (1 << 22) | (2 << 12)
@@ -70,6 +73,10 @@ class Limits:
         buffer_bytes: bytes of one buffer.
         storage_offset_alignment: alignment of a storage descriptor's offset.
         subgroup_size: invocations of a subgroup.
+        subgroup_sizes: the least and the most of them, where a shader may choose.
+        subgroup_stages: shader stages with subgroup operations.
+        subgroup_operations: kinds of subgroup operations.
+        subgroup_choice_stages: stages whose subgroup size may be chosen.
     """
 
     storage_buffer_range: int = 1 << 27
@@ -85,6 +92,10 @@ class Limits:
     buffer_bytes: int = 1 << 30
     storage_offset_alignment: int = 256
     subgroup_size: int = 1
+    subgroup_sizes: tuple[int, int] = (1, 1)
+    subgroup_stages: int = 0
+    subgroup_operations: int = 0
+    subgroup_choice_stages: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +111,12 @@ class Features:
         shader_float16: FP16 arithmetic.
         shader_int8: 8-bit integers in shaders.
         shader_int64: 64-bit integers in shaders.
+        subgroup_size_control: the subgroup size may be chosen.
+        compute_full_subgroups: full subgroups may be asked for.
+        vulkan_memory_model: the memory model that cooperative matrices need.
+        storage_16bit: 16-bit elements in storage buffers.
+        shader_int16: 16-bit integers in shaders.
+        cooperative_matrix: VK_KHR_cooperative_matrix.
     """
 
     robust_buffer_access: bool = False
@@ -110,6 +127,12 @@ class Features:
     shader_float16: bool = False
     shader_int8: bool = False
     shader_int64: bool = False
+    subgroup_size_control: bool = False
+    compute_full_subgroups: bool = False
+    vulkan_memory_model: bool = False
+    storage_16bit: bool = False
+    shader_int16: bool = False
+    cooperative_matrix: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +157,7 @@ class DeviceRecord:
         queue_families: flags of each family.
         memory_types: the memory types in order.
         memory_heaps: the heaps in order.
+        matrix_shapes: cooperative FP16 products with FP32 sums of one subgroup.
     """
 
     index: int
@@ -153,6 +177,7 @@ class DeviceRecord:
     queue_families: tuple[int, ...] = ()
     memory_types: tuple[MemoryType, ...] = ()
     memory_heaps: tuple[MemoryHeap, ...] = ()
+    matrix_shapes: tuple[MatrixShape, ...] = ()
 
     @property
     def queue_family(self) -> int | None:
@@ -247,6 +272,38 @@ def unsuitable(record: DeviceRecord) -> str | None:
     if memory is None:
         return "no memory type is both host-visible and host-coherent"
     return None
+
+
+def subgroup_lack(record: DeviceRecord) -> str:
+    """Why kernels cannot use subgroups; "" if they can."""
+    limits = record.limits
+    wanted = const.SUBGROUP_FEATURE_BASIC_BIT | const.SUBGROUP_FEATURE_SHUFFLE_BIT
+    if not limits.subgroup_stages & const.SHADER_STAGE_COMPUTE_BIT:
+        return "compute shaders have no subgroup operations"
+    if limits.subgroup_operations & wanted != wanted:
+        return "subgroups of the device do not shuffle"
+    if limits.subgroup_size < 2:
+        return f"subgroups have {limits.subgroup_size} invocation"
+    return ""
+
+
+def matrix_lack(record: DeviceRecord) -> str:
+    """Why kernels cannot use cooperative matrices; "" if they can."""
+    features = record.features
+    if COOPERATIVE_MATRIX not in record.extensions:
+        return f"the driver has no {COOPERATIVE_MATRIX}"
+    for name, offered in (
+        ("cooperativeMatrix", features.cooperative_matrix),
+        ("vulkanMemoryModel", features.vulkan_memory_model),
+        ("shaderFloat16", features.shader_float16),
+        ("storageBuffer16BitAccess", features.storage_16bit),
+        ("shaderInt16", features.shader_int16),
+    ):
+        if not offered:
+            return f"the driver lacks the feature {name}"
+    if not record.matrix_shapes:
+        return "no cooperative matrix of FP16 with FP32 sums and subgroup scope"
+    return subgroup_lack(record)
 
 
 def best(records: Sequence[DeviceRecord]) -> DeviceRecord:
@@ -349,6 +406,14 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
     if chain:
         calls.vkGetPhysicalDeviceProperties2(handle, properties)
     limits = core.limits
+    extensions = _extensions(calls, handle)
+    features = _features(
+        calls,
+        handle,
+        version,
+        preserve=bool(v12.shaderSignedZeroInfNanPreserveFloat32),
+        matrices=COOPERATIVE_MATRIX in extensions,
+    )
     return DeviceRecord(
         index=index,
         name=text_of(core.deviceName) or "vulkan-device",
@@ -375,14 +440,19 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
             buffer_bytes=int(v13.maxBufferSize) or 1 << 30,
             storage_offset_alignment=int(limits.minStorageBufferOffsetAlignment),
             subgroup_size=int(v11.subgroupSize) or 1,
+            subgroup_sizes=(
+                int(v13.minSubgroupSize) or int(v11.subgroupSize) or 1,
+                int(v13.maxSubgroupSize) or int(v11.subgroupSize) or 1,
+            ),
+            subgroup_stages=int(v11.subgroupSupportedStages),
+            subgroup_operations=int(v11.subgroupSupportedOperations),
+            subgroup_choice_stages=int(v13.requiredSubgroupSizeStages),
         ),
-        features=_features(
-            calls,
-            handle,
-            version,
-            preserve=bool(v12.shaderSignedZeroInfNanPreserveFloat32),
+        features=features,
+        extensions=extensions,
+        matrix_shapes=(
+            _matrix_shapes(calls, handle) if features.cooperative_matrix else ()
         ),
-        extensions=_extensions(calls, handle),
         queue_families=_queue_families(calls, handle),
         **_memory(calls, handle),
     )
@@ -410,15 +480,19 @@ def _device_type(number: int) -> DeviceType:
         return DeviceType.OTHER
 
 
-def _features(calls: Calls, handle: Cdata, version: int, *, preserve: bool) -> Features:
+def _features(
+    calls: Calls, handle: Cdata, version: int, *, preserve: bool, matrices: bool
+) -> Features:
     if version < API_VERSION:
         return Features(signed_zero_inf_nan_preserve=preserve)
     scratch = Scratch()
+    v11 = scratch.struct("VkPhysicalDeviceVulkan11Features")
     v12 = scratch.struct("VkPhysicalDeviceVulkan12Features")
     v13 = scratch.struct("VkPhysicalDeviceVulkan13Features")
-    all_features = scratch.struct(
-        "VkPhysicalDeviceFeatures2", pNext=_linked([v12, v13])
-    )
+    matrix = scratch.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR")
+    # Only the struct of an extension that is there may be asked for.
+    chain = [v11, v12, v13] + [matrix] * matrices
+    all_features = scratch.struct("VkPhysicalDeviceFeatures2", pNext=_linked(chain))
     calls.vkGetPhysicalDeviceFeatures2(handle, all_features)
     return Features(
         robust_buffer_access=bool(all_features.features.robustBufferAccess),
@@ -429,7 +503,36 @@ def _features(calls: Calls, handle: Cdata, version: int, *, preserve: bool) -> F
         shader_float16=bool(v12.shaderFloat16),
         shader_int8=bool(v12.shaderInt8),
         shader_int64=bool(all_features.features.shaderInt64),
+        subgroup_size_control=bool(v13.subgroupSizeControl),
+        compute_full_subgroups=bool(v13.computeFullSubgroups),
+        vulkan_memory_model=bool(v12.vulkanMemoryModel),
+        storage_16bit=bool(v11.storageBuffer16BitAccess),
+        shader_int16=bool(all_features.features.shaderInt16),
+        cooperative_matrix=bool(matrix.cooperativeMatrix),
     )
+
+
+def _matrix_shapes(calls: Calls, handle: Cdata) -> tuple[MatrixShape, ...]:
+    """The shapes of FP16 products with FP32 sums that one subgroup makes, each once."""
+    query = getattr(calls, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", None)
+    count = ffi.new("uint32_t *")
+    if query is None or query(handle, count, NULL) < 0 or not count[0]:
+        return ()
+    kind = "VkCooperativeMatrixPropertiesKHR"
+    found = ffi.new(f"{kind}[]", count[0])
+    for entry in found:
+        entry.sType = structure_type(kind)
+    if query(handle, count, found) < 0:
+        return ()
+    half, single = const.COMPONENT_TYPE_FLOAT16_KHR, const.COMPONENT_TYPE_FLOAT32_KHR
+    shapes = {
+        MatrixShape(int(e.MSize), int(e.NSize), int(e.KSize)): None
+        for e in found[0 : count[0]]
+        if (e.AType, e.BType, e.CType, e.ResultType) == (half, half, single, single)
+        and e.scope == const.SCOPE_SUBGROUP_KHR
+        and not e.saturatingAccumulation
+    }
+    return tuple(shapes)
 
 
 def _extensions(calls: Calls, handle: Cdata) -> frozenset[str]:

@@ -137,11 +137,9 @@ class WgpuDevice:
     def lower(self, artifact: Artifact) -> protocols.Lowered:
         """Lowers an artifact for this device."""
         # Listing and opening devices needs none of the lowering.
-        from tosavk.lowering.program import lower_artifact
+        from tosavk.backends.nvfp4_check import lower_for
 
-        return lower_artifact(
-            artifact, limits=self._limits, numerics=self._options.numerics
-        )
+        return lower_for(self, artifact, numerics=self._options.numerics)
 
     def create_kit(self) -> Kit:
         """Creates the objects of a context."""

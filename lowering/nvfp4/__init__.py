@@ -1,0 +1,1 @@
+"""NVFP4 matrix products: artifacts, files, kernels, plans."""

@@ -1,0 +1,104 @@
+"""Which kernel makes an NVFP4 product, and why no better one does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tosavk.core.errors import ResourceLimit
+from tosavk.core.plan import Numerics, PlanLimits
+from tosavk.shaders.catalogue import kernels
+
+LANES = 32
+SCALAR = "nvfp4_scalar"
+SUBGROUP = "nvfp4_subgroup"
+STRICT_KERNELS = (SUBGROUP, SCALAR)
+"""Kernels with strict sums, best first; their results have the same bits."""
+
+_MAX_SUMS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A kernel that would have been better, and why it is not used."""
+
+    kernel: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel of a product.
+
+    Attributes:
+        kernel: name in the catalogue.
+        rejected: better kernels that were not taken, best first.
+    """
+
+    kernel: str
+    rejected: tuple[Rejected, ...] = ()
+
+    def __str__(self) -> str:
+        """The kernel, and the reason why each better one was not taken."""
+        reasons = "".join(f"; not {r.kernel}: {r.reason}" for r in self.rejected)
+        return f"{self.kernel}{reasons}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and tokens that one team of `LANES` makes."""
+
+    rows: int
+    tokens: int
+
+
+def choose(
+    limits: PlanLimits,
+    *,
+    numerics: Numerics = Numerics.STRICT,
+    broken: Mapping[str, str] | None = None,
+) -> Choice:
+    """The best kernel that a device can run.
+
+    Args:
+        limits: what the device offers.
+        numerics: FAST also allows kernels that are not strict.
+        broken: kernels that must not be used, with the reason.
+
+    Raises:
+        ResourceLimit: the device can run none.
+    """
+    del numerics  # Every kernel so far is strict.
+    table = kernels()
+    rejected: list[Rejected] = []
+    for name in STRICT_KERNELS:
+        kernel = table[name]
+        reason = (broken or {}).get(name, "") or limits.lack(kernel.needs)
+        if not reason and limits.max_storage_buffers < len(kernel.bindings):
+            reason = (
+                f"it binds {len(kernel.bindings)} storage buffers, the device allows "
+                f"{limits.max_storage_buffers}"
+            )
+        if not reason:
+            return Choice(name, tuple(rejected))
+        rejected.append(Rejected(name, reason))
+    raise ResourceLimit(
+        "no NVFP4 kernel fits the device: "
+        + "; ".join(f"{r.kernel}: {r.reason}" for r in rejected)
+    )
+
+
+def tile_for(kernel: str, *, m: int, n: int) -> Tile:
+    """The tile of a strict kernel for m tokens that share weights with n rows.
+
+    Tokens of a tile share decoded weights, rows of a tile share activations.
+    """
+    if kernel == SCALAR:
+        return Tile(1, 1 if m == 1 else 4)
+    tokens = 1
+    while tokens < min(m, 8):
+        tokens *= 2
+    rows = 4 if tokens <= 4 else 2
+    while rows > n or rows * tokens > _MAX_SUMS:
+        rows //= 2
+    return Tile(max(rows, 1), tokens)
