@@ -172,6 +172,27 @@ def test_rescale_of_every_rank(opened: Devices, gpu_device: str) -> None:
     program.check(opened, gpu_device)
 
 
+def test_double_rounding(opened: Devices, gpu_device: str) -> None:
+    """Large products and the shifts about 31, where double rounding begins."""
+    program = Program()
+    b = program.build
+    shifts = np.array([2, 30, 31, 32, 33, 61, 62], np.int8)
+    x = program.x(DType.INT32, (211, shifts.size))
+    for factor in (1 << 30, (1 << 31) - 1, 0):
+        for rounding in RoundingMode:
+            b.output(
+                b.rescale(
+                    x,
+                    DType.INT32,
+                    b.const(np.full(shifts.shape, factor, np.int32)),
+                    b.const(shifts),
+                    rounding_mode=rounding,
+                    per_channel=True,
+                )
+            )
+    program.check(opened, gpu_device)
+
+
 @KNOWN_AT_LOAD
 def test_table(opened: Devices, gpu_device: str, *, constant: bool) -> None:
     program = Program(constant=constant)
