@@ -331,7 +331,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="depthwise_int",
         bindings=("x", "w", "bias", "y"),
-        spec=("X_TYPE", "FOURS"),
+        spec=("X_TYPE", "KW", "SX", "FOURS"),
         params=(
             "count",
             "columns",

@@ -26,6 +26,7 @@ _CHANNELS = 8
 _DEPTHWISE_CHANNELS = 4
 _ROWS = 8
 _GROUP = 4
+_WIDEST_ROW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,16 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     columns = width // _DEPTHWISE_CHANNELS
     tiles = -(-y.shape[2] // _PIXELS)
     count = y.shape[0] * y.shape[1] * tiles * columns
+    fours = multiplier == 1 and width == oc
+    by_rows = fours and dx == 1 and sx <= 2 and 1 < kw <= _WIDEST_ROW
     build.emit(
         "depthwise_int",
-        spec={"X_TYPE": x.dtype, "FOURS": int(multiplier == 1 and width == oc)},
+        spec={
+            "X_TYPE": x.dtype,
+            "KW": kw if by_rows else 0,
+            "SX": sx if by_rows else 0,
+            "FOURS": int(fours),
+        },
         params={
             "count": count,
             "columns": columns,

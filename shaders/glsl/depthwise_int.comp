@@ -3,7 +3,9 @@
 // An invocation makes TILE neighbouring pixels of a row, four output channels each. w is INT8
 // [kh][kw][4 * columns], filled up with zeros, so that a word holds four neighbouring channels;
 // `bias` holds the zero points of x and w and then the bias. FOURS says that the multiplier is 1 and
-// oc a multiple of four. A tap outside x is the zero point, which adds nothing.
+// oc a multiple of four. KW and SX, if not 0, are the kernel's width and stride along x (dilation 1):
+// then each x of a row is loaded once for all pixels that it belongs to. A tap outside x is the zero
+// point, which adds nothing.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
@@ -11,7 +13,9 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint X_TYPE = 3u;
-layout(constant_id = 2) const uint FOURS = 1u;
+layout(constant_id = 2) const uint KW = 0u;
+layout(constant_id = 3) const uint SX = 0u;
+layout(constant_id = 4) const uint FOURS = 1u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -45,6 +49,8 @@ layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
 
 const uint TILE = 4u;
 const uint HEADER = 2u;
+// The x of a row that a tile reads, where KW and SX are given; an array has at least one element.
+const uint SPAN = (TILE - 1u) * SX + (KW == 0u ? 1u : KW);
 
 void main() {
     uint i = invocation();
@@ -67,6 +73,20 @@ void main() {
         uint iy = oy * sy + ky * dy - pad_top;
         if (iy >= ih) {
             weight += kw * columns;
+            continue;
+        }
+        if (KW != 0u) {
+            ivec4 v[SPAN];
+            for (uint s = 0u; s < SPAN; s++) {
+                uint ix = ox * sx + s - pad_left;
+                uint from = ((image * ih + iy) * iw + ix) * columns + column;
+                v[s] = ix < iw ? x_values(from) - x_zero : ivec4(0);
+            }
+            for (uint kx = 0u; kx < KW; kx++) {
+                ivec4 a = bytes_of(w_words[weight]) - w_zero;
+                weight += columns;
+                for (uint p = 0u; p < TILE; p++) add(sums[p], v[p * SX + kx] * a);
+            }
             continue;
         }
         for (uint kx = 0u; kx < kw; kx++) {

@@ -2,9 +2,12 @@
 //
 // One invocation owns four pixels of a row by four output channels. Weights [ky][kx] are rows of
 // `columns` words of four INT8. `bias` is [zero point of x, of w, bias], an INT48 bias as pairs.
+// KW and SX, by which a row's x could be kept, are not used here.
 
 override WORKGROUP: u32 = 64;
 override X_TYPE: u32;
+override KW: u32;
+override SX: u32;
 override FOURS: u32;
 
 struct Params {
