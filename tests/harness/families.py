@@ -38,6 +38,8 @@ BROADCASTS: tuple[tuple[Shape, Shape], ...] = (
     ((1, 3, 1, 5, 1), (2, 1, 3, 1, 5)),
     ((1, 3, 1, 5, 1, 2), (2, 1, 3, 1, 5, 1)),
 )
+# Each number of dimensions left after collapsing is a pipeline of its own.
+FEW = (BROADCASTS[0], BROADCASTS[3], BROADCASTS[7])
 # Exponents: products of two are neither subnormal nor infinite, sums of some neither.
 SAFE = {DType.FP32: (-60, 60), DType.BF16: (-60, 60), DType.FP16: (-7, 6)}
 WHOLE = {DType.FP32: (-126, 127), DType.BF16: (-126, 127), DType.FP16: (-14, 15)}
@@ -277,6 +279,8 @@ def moves(p: Program, dtype: DType) -> None:
     if dtype is not DType.BOOL:
         indices = p.integers(DType.INT32, (5, 13), 0, 6)
         p.output(b.gather(x3, indices))
+        once = b.const(np.array([[6, 0, 3], [1, 2, 5]] * 2 + [[4, 3, 2]], np.int32))
+        p.output(b.scatter(x3, once, p.bits(dtype, (5, 3, 11))))
     if dtype not in FP8:
         p.output(b.select(p.bits(DType.BOOL, (1, 7, 1)), x3, p.bits(dtype, (5, 1, 11))))
 
@@ -299,6 +303,9 @@ def convolutions(p: Program, dtype: DType) -> None:
     known = b.const(_weights(dtype, (5, 2, 3, 3)), dtype)
     p.output(b.transpose_conv2d(x, weight, bias, out_pad=(-1, -1, 1, 2)))
     p.output(b.transpose_conv2d(x, known, one, stride=(3, 2), out_pad=(0, -1, 0, 1)))
+    known = b.const(_weights(dtype, (5, 2, 3, 2, 3)), dtype)
+    volume = p.moderate(dtype, (1, 3, 5, 7, 3))
+    p.output(b.conv3d(volume, known, one, stride=(1, 1, 2), pad=(1, 0, 1, 1, 1, 0)))
 
 
 def _weights(dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -309,7 +316,8 @@ def _weights(dtype: DType, shape: tuple[int, ...]) -> Array:
 def windows(p: Program, dtype: DType) -> None:
     """Pooling, with edge values for the maximum."""
     b = p.build
-    x, special = p.moderate(dtype, (2, 7, 11, 3)), p.floats(dtype, (1, 7, 13, 5))
+    x, shape = p.moderate(dtype, (2, 7, 11, 3)), (1, 7, 13, 5)
+    special = p.bits(dtype, shape) if dtype in FP8 else p.floats(dtype, shape)
     for kernel, stride, pad in (
         ((2, 2), (1, 1), (0, 0, 0, 0)),
         ((3, 5), (2, 2), (2, 0, 2, 2)),
@@ -318,6 +326,8 @@ def windows(p: Program, dtype: DType) -> None:
         for mode in MODES:
             y = b.max_pool2d(special, kernel, stride=stride, pad=pad, nan_mode=mode)
             p.output(y)
+            if dtype in FP8:
+                p.output(b.argmax(special, 2, nan_mode=mode))
 
 
 def products(p: Program, dtype: DType) -> None:
@@ -414,6 +424,56 @@ def integers(p: Program, dtype: DType) -> None:
             p.output(b.reduce_sum(small, axis))
 
 
+def bits_of_integers(p: Program, dtype: DType) -> None:
+    """Operators on the bits of integers, and shifts inside their range."""
+    b = p.build
+    width = 8 * dtype.numpy.itemsize
+    least, most = -(1 << (width - 1)), (1 << (width - 1)) - 1
+    for left, right in FEW:
+        x, y = (
+            p.integers(dtype, left, least, most),
+            p.integers(dtype, right, least, most),
+        )
+        p.output(b.bitwise_and(x, y), b.bitwise_or(x, y), b.bitwise_xor(x, y))
+        p.output(b.bitwise_not(x))
+        by = p.integers(dtype, right, 0, width - 1)
+        p.output(b.logical_left_shift(x, by), b.logical_right_shift(x, by))
+        p.output(b.arithmetic_right_shift(x, by, round=False))
+        p.output(b.arithmetic_right_shift(x, by, round=True))
+        if dtype is DType.INT32:
+            p.output(b.clz(x), b.intdiv(x, p.integers(dtype, right, 1, 99)))
+            p.output(b.intdiv(x, p.integers(dtype, right, -99, -2)))
+
+
+def small_integers(p: Program, dtype: DType) -> None:
+    """INT8 and INT16 where they compute and do not only move."""
+    b = p.build
+    info = np.iinfo(dtype.numpy)
+    least, most = int(info.min), int(info.max)
+    for left, right in FEW:
+        x, y = (
+            p.integers(dtype, left, least, most),
+            p.integers(dtype, right, least, most),
+        )
+        p.output(b.mul(x, y), b.clamp(x, -100, 99), b.negate(x))
+    x = p.integers(dtype, LONG, least, most)
+    if dtype is DType.INT8:
+        zero, other = (b.const(np.array([v], np.int8)) for v in (-128, 7))
+        p.output(b.negate(x, input_zp=zero, output_zp=other))
+    for axis in range(4):
+        x = p.integers(dtype, (3, 5, 7, 11), least, most)
+        p.output(b.reduce_max(x, axis), b.reduce_min(x, axis), b.argmax(x, axis))
+    p.output(b.max_pool2d(p.integers(dtype, (2, 7, 11, 3), least, most), (3, 2)))
+
+
+def transforms(p: Program, dtype: DType) -> None:
+    """FFT2D both ways and RFFT2D."""
+    b = p.build
+    for shape in ((2, 4, 8), (1, 1, 64), (1, 16, 2), (3, 1, 1)):
+        x, y = p.moderate(dtype, shape), p.moderate(dtype, shape)
+        p.output(*b.fft2d(x, y), *b.fft2d(x, y, inverse=True), *b.rfft2d(x))
+
+
 def wrapping(p: Program, dtype: DType) -> None:
     """INT32 arithmetic beyond its range, which TOSA leaves open and we do not."""
     b = p.build
@@ -453,13 +513,16 @@ FAMILIES: dict[str, tuple[Make, tuple[DType, ...]]] = {
     "totals": (totals, FLOATS),
     "moves": (moves, (DType.BOOL, *INTEGERS, *FLOATS, *FP8)),
     "convolutions": (convolutions, (*FLOATS, *FP8)),
-    "windows": (windows, FLOATS),
+    "windows": (windows, (*FLOATS, *FP8)),
     "products": (products, (*FLOATS, *FP8)),
     "images": (images, FLOATS),
     "special sums": (special_sums, FLOATS),
     "float casts": (float_casts, (*FLOATS, *FP8)),
     "integer casts": (integer_casts, (DType.BOOL, *INTEGERS)),
     "integers": (integers, (DType.INT32,)),
+    "integer bits": (bits_of_integers, INTEGERS),
+    "small integers": (small_integers, (DType.INT8, DType.INT16)),
+    "transforms": (transforms, (DType.FP32,)),
     "logic": (logic, (DType.BOOL,)),
     "wrapping": (wrapping, (DType.INT32,)),
     "open floats": (open_floats, FLOATS),
@@ -468,7 +531,7 @@ OPEN = ("wrapping", "open floats")
 """Families whose results TOSA leaves open."""
 ROUNDING = (
     *("arithmetic", "totals", "convolutions", "windows", "products", "images"),
-    "special sums",
+    *("special sums", "transforms"),
 )
 """Families with sums or products of floats, which a device may flush."""
 
