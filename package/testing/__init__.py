@@ -30,6 +30,7 @@ from tosavk.testing.report import (
     ContractReport,
     Outcome,
     Requirement,
+    Skip,
 )
 from tosavk.testing.standard import standard_fixture
 from tosavk.testing.suite import cases, run_case, run_contract
@@ -49,6 +50,7 @@ __all__ = [
     "Outcome",
     "ProgramFixture",
     "Requirement",
+    "Skip",
     "cases",
     "run_case",
     "run_contract",

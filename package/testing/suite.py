@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
+from traceback import extract_tb
 
 from tosavk.testing.bench import Bench
 from tosavk.testing.cases import ALL_CASES
@@ -63,9 +65,21 @@ def run_case(
         outcome, message = Outcome.FAILED, str(failure)
     except Exception as error:  # noqa: BLE001 - the implementation's, whatever it is
         outcome = Outcome.FAILED
-        message = f"unexpected {type(error).__name__}: {error}"
+        message = f"unexpected {type(error).__name__}: {error}{_place(error)}"
     seconds = time.perf_counter() - started
     return CaseResult(case, outcome, message, tuple(notes), seconds)
+
+
+def _place(error: Exception) -> str:
+    """Which line of a case an error came out of."""
+    folder = str(Path(__file__).parent)
+    frames = [
+        f for f in extract_tb(error.__traceback__) if f.filename.startswith(folder)
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" (at {Path(last.filename).name}:{last.lineno}: {last.line})"
 
 
 def run_contract(

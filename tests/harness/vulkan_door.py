@@ -11,7 +11,9 @@ from typing import Any
 
 from tosavk.backends.vulkan import _ffi
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
-from tosavk.backends.vulkan.options import VulkanOptions
+from tosavk.backends.vulkan.instance import Instance
+from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
+from tosavk.backends.vulkan.probe import read_records, select
 from tosavk.backends.vulkan.spirv import ShaderLibrary
 from tosavk.shaders.catalogue import Kernel, Work
 
@@ -174,3 +176,37 @@ def open_device(
         options or VulkanOptions(pipeline_cache=False),
         library=library or library_of_tests(),
     )
+
+
+class KeptInstance(Instance):
+    """An instance behind a door that many devices are opened on, one after the other.
+
+    Devices close their instance; this one waits for `destroy`. Making an instance, above
+    all with the validation layer, takes far longer than opening a device.
+
+    Attributes:
+        door: sees every call.
+    """
+
+    def __init__(self) -> None:
+        """Makes the instance, with validation where the tests ask for it."""
+        self.door = Door()
+        loader = _ffi.open_loader(wrap=self.door)
+        super().__init__(loader, validation=validation_wanted())
+
+    def open(
+        self, spec: str, options: VulkanOptions, library: ShaderLibrary | None = None
+    ) -> VulkanDevice:
+        """Opens the device of a lane; without a library, with the real kernels."""
+        found = read_records(self)
+        selector = spec.partition(":")[2] or None
+        record = select([record for record, _ in found], selector)
+        physical = found[record.index][1]
+        return VulkanDevice(self, record, physical, options, library)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def destroy(self) -> None:
+        """Destroys the instance."""
+        super().close()

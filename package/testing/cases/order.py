@@ -45,7 +45,7 @@ def submissions(bench: Bench) -> None:
     strange = bench.keep(
         other.allocate_buffer(BufferDesc(4, BufferUsage.TRANSFER_SOURCE, domain))
     )
-    end = parts[target].nbytes
+    end = max(part.nbytes for part in parts)
 
     def with_target(changed: Binding) -> list[Binding]:
         return work.but(target, changed)
@@ -79,6 +79,11 @@ def submissions(bench: Bench) -> None:
                 )
             ),
             InvalidArgument,
+        ),
+        (
+            "bounds before aliasing",
+            with_target(binding(parts[target], work.buffers[source], end)),
+            OutOfBounds,
         ),
         ("bounds before a missing slot", [outside], OutOfBounds),
         ("usage before a missing slot", [forbidden], PermissionDenied),

@@ -218,11 +218,12 @@ def context_isolation(bench: Bench) -> None:
             partial(queue.submit, program, mixed),
             InvalidArgument,
         )
-    bench.refused(
-        "a program of another context",
-        lambda: queue.submit(foreign.program, foreign.bindings),
-        InvalidArgument,
-    )
+    for theirs in (listed, foreign.bindings):
+        bench.refused(
+            "a program of another context",
+            partial(queue.submit, foreign.program, theirs),
+            InvalidArgument,
+        )
     bench.refused(
         "a queue of another context",
         lambda: other_queue.submit(program, listed),
