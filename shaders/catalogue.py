@@ -152,6 +152,13 @@ KERNELS: tuple[Kernel, ...] = (
         wgsl=("storage", "math"),
     ),
     Kernel(
+        name="mul_shift",
+        bindings=("a", "b", "shift", "y"),
+        spec=(),
+        params=("count",),
+        wgsl=("words", "linear"),
+    ),
+    Kernel(
         name="select",
         bindings=("c", "a", "b", "y"),
         spec=("TYPE", "BROADCAST"),

@@ -103,13 +103,25 @@ def mul(op: Operator, build: PlanBuilder) -> None:
 
 def _binary(op: Operator, build: PlanBuilder, *, mode: int, shift: int) -> None:
     a, b = build.value(op.inputs[0]), build.value(op.inputs[1])
-    y = build.result(op.outputs[0])
+    emit_binary(build, op.op, (a, b), build.result(op.outputs[0]), mode, shift)
+
+
+def emit_binary(
+    build: PlanBuilder,
+    how: Op,
+    operands: tuple[Value, Value],
+    y: Value,
+    mode: int = 0,
+    shift: int = 0,
+) -> None:
+    """Emits y = how(a, b) with broadcasting; all have the same rank."""
+    a, b = operands
     count = elements(y.shape)
     same, dims, walks = _walks(y, (a, b))
     build.emit(
         "binary",
         spec={
-            "OP": op.op,
+            "OP": how,
             "TYPE": a.dtype,
             "Y_TYPE": y.dtype,
             "BROADCAST": 0 if same else len(dims),

@@ -1,0 +1,192 @@
+"""EXT-DYNAMIC: operands that are usually constants, given at run time."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.running import Array, Devices, same_values
+from tosavk.backends.reference import evaluate
+from tosavk.core.dtypes import DType
+from tosavk.lowering.graph import Graph, Op, RoundingMode, Tensor
+from tosavk.lowering.program import load_graph
+from tosavk.lowering.tosa.builder import Builder
+
+I8, I16, I32, F16, F32 = DType.INT8, DType.INT16, DType.INT32, DType.FP16, DType.FP32
+Operand = tuple[DType, Any]
+
+
+def noise(dtype: DType, *shape: int) -> Operand:
+    rng = np.random.default_rng(sum(shape))
+    if dtype.is_float:
+        return dtype, rng.normal(size=shape)
+    low, high = (-128, 128) if dtype is I8 else (-30000, 30000)
+    return dtype, rng.integers(low, high, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An operator; the operands from `first` on are usually constants."""
+
+    op: Op
+    operands: tuple[Operand, ...]
+    first: int
+    dtype: DType | None = None
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def program(self, *, constant: bool) -> tuple[Graph, dict[str, Array]]:
+        b = Builder()
+        feeds: dict[str, Array] = {}
+        tensors: list[Tensor] = []
+        for number, (dtype, value) in enumerate(self.operands):
+            array = np.asarray(value).astype(dtype.numpy)
+            if constant and number >= self.first:
+                tensors.append(b.const(array, dtype))
+            else:
+                name = f"x{number}"
+                tensors.append(b.input(name, dtype, array.shape))
+                feeds[name] = array
+        b.output(b.op(self.op, tensors, name="y", dtype=self.dtype, **self.attributes))
+        return load_graph(b.build()), feeds
+
+
+def zero_points(dtype: DType, *values: float) -> tuple[Operand, ...]:
+    return tuple((dtype, [value]) for value in values)
+
+
+def rescale(
+    *, per_channel: bool, mode: RoundingMode = RoundingMode.SINGLE_ROUND
+) -> Case:
+    count = 5 if per_channel else 1
+    rng = np.random.default_rng(count)
+    multipliers = (I32, rng.integers(1 << 30, (1 << 31) - 1, count))
+    shifts = (I8, rng.integers(31, 38, count))
+    attributes = {
+        "scale32": True,
+        "rounding_mode": int(mode),
+        "per_channel": per_channel,
+    }
+    operands = (noise(I8, 3, 5), multipliers, shifts, *zero_points(I8, 7, -3))
+    return Case(Op.RESCALE, operands, 1, I8, attributes)
+
+
+WINDOW = {"pad": (1, 1, 1, 0), "stride": (1, 1), "dilation": (1, 1)}
+CASES = {
+    "negate int8": Case(Op.NEGATE, (noise(I8, 3, 7), *zero_points(I8, 6, -128)), 1),
+    "negate int16": Case(Op.NEGATE, (noise(I16, 5), *zero_points(I16, 0, 0)), 1),
+    "negate int32": Case(Op.NEGATE, (noise(I32, 2, 1, 3), *zero_points(I32, 0, 0)), 1),
+    "negate scalar": Case(Op.NEGATE, ((I8, -128), *zero_points(I8, 0, 0)), 1),
+    "negate fp16": Case(Op.NEGATE, (noise(F16, 5), *zero_points(F16, 0, 0)), 1),
+    **{
+        f"mul shift {shift}": Case(
+            Op.MUL,
+            (
+                (I32, np.array([[-(2**31), 2**31 - 1, -7, 5, 0, 123456789]])),
+                (
+                    I32,
+                    np.array([[3], [-1], [2**30]]) if shift > 31 else [[3], [-1], [1]],
+                ),
+                (I8, [shift]),
+            ),
+            2,
+            I32,
+        )
+        for shift in (2, 31, 32, 33, 62)
+    },
+    "mul int8": Case(Op.MUL, (noise(I8, 5), noise(I8, 1), (I8, [0])), 2, I32),
+    "rescale": rescale(per_channel=False),
+    "rescale channels": rescale(per_channel=True, mode=RoundingMode.DOUBLE_ROUND),
+    "table int8": Case(Op.TABLE, (noise(I8, 3, 5), noise(I8, 256)), 1, I8),
+    "table int16": Case(
+        Op.TABLE, (noise(I16, 7), (I16, np.arange(513) * 60 - 15000)), 1, I32
+    ),
+    "average": Case(
+        Op.AVG_POOL2D,
+        (noise(I8, 1, 5, 4, 3), *zero_points(I8, 9, -4)),
+        1,
+        None,
+        {
+            "kernel": (2, 2),
+            "stride": (1, 1),
+            "pad": (1, 1, 0, 0),
+            "acc_type": I32,
+        },
+    ),
+    "product": Case(
+        Op.MATMUL,
+        (noise(I8, 2, 3, 5), noise(I8, 2, 5, 4), *zero_points(I8, 3, -7)),
+        2,
+        I32,
+    ),
+    "convolution": Case(
+        Op.CONV2D,
+        (
+            noise(I8, 1, 5, 4, 3),
+            noise(I8, 2, 3, 2, 3),
+            noise(I32, 2),
+            *zero_points(I8, 5, -2),
+        ),
+        1,
+        None,
+        {**WINDOW, "acc_type": I32},
+    ),
+    "volumes": Case(
+        Op.CONV3D,
+        (
+            noise(I8, 1, 3, 5, 4, 3),
+            noise(I8, 2, 2, 3, 2, 3),
+            noise(I32, 2),
+            *zero_points(I8, 5, -2),
+        ),
+        1,
+        None,
+        {
+            "pad": (1, 0, 1, 1, 1, 0),
+            "stride": (1, 1, 1),
+            "dilation": (1, 1, 1),
+            "acc_type": I32,
+        },
+    ),
+    "float convolution": Case(
+        Op.CONV2D,
+        (
+            noise(F16, 1, 5, 4, 3),
+            noise(F16, 2, 3, 2, 3),
+            noise(F16, 2),
+            *zero_points(F16, 0, 0),
+        ),
+        1,
+        None,
+        {**WINDOW, "acc_type": F32},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_makes_no_difference(opened: Devices, device: str, name: str) -> None:
+    """The same bits, whether operands are constants or come at run time."""
+    case = CASES[name]
+    graph, feeds = case.program(constant=True)
+    want = opened.run(device, graph, feeds)["y"]
+    if want.dtype.kind != "f":
+        assert same_values(evaluate(graph, feeds, precise=False)["y"], want)
+    graph, feeds = case.program(constant=False)
+    assert len(feeds) == len(case.operands)
+    assert same_values(want, opened.run(device, graph, feeds)["y"])
+
+
+@pytest.mark.parametrize("dtype", [I8, F16, DType.BOOL], ids=lambda d: d.name)
+def test_pad_with_a_value_of_run_time(
+    opened: Devices, device: str, dtype: DType
+) -> None:
+    b = Builder()
+    x, fill = b.input("x", dtype, (2, 3)), b.input("fill", dtype, (1,))
+    b.output(b.op(Op.PAD, [x, b.const_shape((1, 2, 0, 1)), fill], name="y"))
+    feeds = {
+        "x": np.ones((2, 3), dtype.numpy),
+        "fill": np.array([0 if dtype is DType.BOOL else 5], dtype.numpy),
+    }
+    found = opened.run(device, b.build(), feeds)["y"]
+    want = np.pad(feeds["x"], ((1, 2), (0, 1)), constant_values=feeds["fill"][0])
+    np.testing.assert_array_equal(found, want)
