@@ -129,12 +129,11 @@ class VulkanRecording:
 
     def retire(self) -> None:
         """Makes it launchable again, after completion was observed."""
-        calls = self._device.calls
-        code = calls.vkResetFences(self._handle, 1, self._fences)
+        code = self._device.calls.vkResetFences(self._handle, 1, self._fences)
         if code:
-            # The completed work stays complete; only the next launch fails.
+            # The completed work stays complete; the next launch has to try again.
             self._device.failure(code, "vkResetFences")
-            self._submit = _Refusal(code)
+            self._submit = self._reset_and_submit
 
     def free(self) -> None:
         """Gives everything back; the last launch is complete."""
@@ -144,14 +143,11 @@ class VulkanRecording:
             self._sets = None
         self._device.dispose(self._undo.close)
 
-
-class _Refusal:
-    """Stands in for vkQueueSubmit2 and answers with an error."""
-
-    __slots__ = ("_code",)
-
-    def __init__(self, code: int) -> None:
-        self._code = code
-
-    def __call__(self, *args: Cdata) -> int:
-        return self._code
+    def _reset_and_submit(self, *args: Cdata) -> int:
+        """vkQueueSubmit2, once the fence has been reset."""
+        calls = self._device.calls
+        code = calls.vkResetFences(self._handle, 1, self._fences)
+        if code:
+            raise self._device.failure(code, "vkResetFences")
+        self._submit = calls.vkQueueSubmit2
+        return int(self._submit(*args))

@@ -234,7 +234,7 @@ def test_the_fence_tells_of_a_lost_device(vulkan_device: str, function: str) -> 
     assert not door.live
 
 
-def test_a_fence_that_cannot_be_reset_spoils_only_the_next_launch(
+def test_a_fence_that_cannot_be_reset_holds_up_only_the_next_launch(
     vulkan_device: str,
 ) -> None:
     door = Door()
@@ -247,11 +247,18 @@ def test_a_fence_that_cannot_be_reset_spoils_only_the_next_launch(
     recording = kit.record(program, slots, None)
     recording.launch()
     assert recording.wait(ENDED)
-    door.arm(1, code=const.ERROR_OUT_OF_DEVICE_MEMORY, only="vkResetFences")
+    door.code, door.stuck = const.ERROR_OUT_OF_DEVICE_MEMORY, "vkResetFences"
     recording.retire()
     with pytest.raises(OutOfMemory):
         recording.launch()
     assert not device.poisoned
+    door.stuck = ""
+    recording.launch()
+    assert recording.wait(ENDED)
+    recording.retire()
+    recording.launch()
+    assert recording.wait(ENDED)
+    recording.retire()
     recording.free()
     for slot in slots:
         slot.allocation.free()
