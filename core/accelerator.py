@@ -7,7 +7,7 @@ docs/accelerator.md.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, final
+from typing import Self, cast, final
 
 from tosavk.core.contexts import Context
 from tosavk.core.descriptors import (
@@ -16,8 +16,9 @@ from tosavk.core.descriptors import (
     DeviceInfo,
     validate_device_info,
 )
-from tosavk.core.device import Device
+from tosavk.core.device import Device, GatingDevice
 from tosavk.core.errors import Released, ResourceLimit, Unsupported
+from tosavk.core.gates import Gate, GateState
 from tosavk.core.scope import Scope
 from tosavk.core.shared import LiveResources, Shared
 
@@ -26,8 +27,10 @@ from tosavk.core.shared import LiveResources, Shared
 class Accelerator:
     """A handle of an open device.
 
-    All handles belong to the thread that made the accelerator. A context manager:
-    leaving the block closes it with everything on it.
+    All handles belong to the thread that made the accelerator: their methods raise
+    WrongThread in another one, and WrongProcess in a forked process. A context manager:
+    leaving the block closes it with everything on it. What is open when the interpreter
+    exits is closed then.
 
     Args:
         device: an open device; the accelerator closes it. If the constructor raises,
@@ -96,10 +99,7 @@ class Accelerator:
             ResourceLimit: too many contexts.
             ModelError: the device could not create its objects.
         """
-        shared = self._shared
-        if shared.orphaned:
-            raise Released(f"{self!r} was used after its close")
-        shared.begin()
+        shared = self._begin()
         if desc is not None and desc.flags:
             raise Unsupported(f"context flags {desc.flags!r} are not supported")
         shared.require_device("create a context")
@@ -116,17 +116,43 @@ class Accelerator:
         shared.scopes[scope.id] = scope
         return Context(scope)
 
-    def close(self) -> None:
-        """Waits for all work, ends all contexts and closes the device; again is fine.
+    @property
+    def host_import_alignment(self) -> int | None:
+        """What `Context.import_host_buffer` wants address and size to be multiples of.
 
-        Handles of contexts and their children are released by this; pending events
-        observe how their work ended.
+        A power of two, in bytes; None where host memory cannot be imported.
         """
-        shared = self._shared
-        shared.begin()
-        for scope in list(shared.scopes.values()):
-            scope.close()
-        self._abandon()
+        alignment = getattr(self._shared.device, "host_import_alignment", None)
+        return None if alignment is None else int(alignment)
+
+    def create_gate(self) -> Gate:
+        """Creates a gate, which work can be queued behind; it starts at 0.
+
+        Raises:
+            Released: the accelerator is closed.
+            DeviceLost: the device is lost.
+            Unsupported: the device has no timeline semaphores.
+            ModelError: the device could not create it.
+        """
+        shared = self._begin()
+        shared.require_device("create a gate")
+        if not hasattr(shared.device, "create_gate"):
+            raise Unsupported(
+                f"{self._name} has no gates: its backend knows no timeline semaphores"
+            )
+        with shared:
+            counter = cast(GatingDevice, shared.device).create_gate()
+        return Gate(GateState(shared, counter))
+
+    def close(self) -> None:
+        """Waits for all work, ends everything and closes the device; again is fine.
+
+        Gates are ended first, so that all work can run. Handles are released by this;
+        pending events observe how their work ended. Arrays of a mapped view that are
+        still alive keep the device open until they are gone.
+        """
+        self._shared.begin()
+        self._shared.end()
 
     def __enter__(self) -> Self:
         """The accelerator itself."""
@@ -139,7 +165,8 @@ class Accelerator:
         trace: TracebackType | None,
     ) -> None:
         """Closes the accelerator."""
-        self.close()
+        if not self._shared.forked:
+            self.close()
 
     def __del__(self) -> None:
         """Leaves the device to the contexts, or closes it."""
@@ -150,6 +177,13 @@ class Accelerator:
     def __repr__(self) -> str:
         """Name and whether it is closed."""
         return f"<Accelerator {self._name}{', closed' if self.is_closed else ''}>"
+
+    def _begin(self) -> Shared:
+        shared = self._shared
+        shared.begin()
+        if shared.orphaned:
+            raise Released(f"{self!r} was used after its close")
+        return shared
 
     def _abandon(self) -> None:
         self._shared.orphaned = True

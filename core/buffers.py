@@ -5,9 +5,14 @@ Source: docs/accelerator.md, "Order of checks".
 
 from __future__ import annotations
 
-from contextlib import suppress
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from tosavk.core.descriptors import BufferDesc, BufferInfo, BufferUsage, unsigned
 from tosavk.core.device import Allocation
@@ -18,10 +23,12 @@ from tosavk.core.errors import (
     OutOfMemory,
     PermissionDenied,
     Released,
+    Unsupported,
 )
 from tosavk.core.guards import DEAD, Guard
 from tosavk.core.ports import ByteSink, ByteSource, byte_view, is_sink, is_source
 from tosavk.core.scope import Scope
+from tosavk.core.views import Lease, View, check_dtype
 
 if TYPE_CHECKING:
     from tosavk.core.ports import BytesLike
@@ -32,7 +39,9 @@ PORT_CHUNK = 4 << 20
 
 @final
 class Buffer:
-    """A handle of a buffer; made by `Context.allocate_buffer`.
+    """A handle of a buffer.
+
+    Made by `Context.allocate_buffer` and `Context.import_host_buffer`.
 
     A context manager: leaving the block releases it. If the block is left by an
     exception while the buffer is in use, the buffer lives on until its users end.
@@ -44,7 +53,9 @@ class Buffer:
         "_desc",
         "_guard",
         "_info",
+        "_lease",
         "_scope",
+        "_view",
     )
 
     def __init__(self, scope: Scope, desc: BufferDesc, allocation: Allocation) -> None:
@@ -54,6 +65,8 @@ class Buffer:
         self._info = allocation.info
         self._guard = Guard()
         self._allocation: Allocation | None = allocation
+        self._lease: weakref.ref[Lease] | None = None
+        self._view: View | None = None
         scope.buffers += 1
         scope.members.add(self)
 
@@ -182,6 +195,57 @@ class Buffer:
                 allocation.read(start, view)
         shared.transferred += nbytes
 
+    @contextmanager
+    def map(self, dtype: DTypeLike = np.uint8) -> Generator[NDArray[Any]]:
+        """The bytes as an array without a copy, for the length of a `with` block.
+
+        Meanwhile the buffer is in use: submissions, transfers and its release are
+        refused with Busy. When the block is over, the array, and views of it, raise
+        Released. Bytes that go through it are not counted as transferred.
+
+        Args:
+            dtype: a NumPy type whose size divides that of the buffer.
+
+        Returns:
+            A context manager that gives a flat array of all bytes, writable if the
+            buffer was allocated with TRANSFER_DESTINATION.
+
+        Raises:
+            Released: the buffer is released.
+            PermissionDenied: allocated with neither transfer usage.
+            Busy: unobserved work uses the buffer, or it is mapped.
+            DeviceLost: the device is lost.
+            InvalidArgument: the type does not fit.
+            Unsupported: the memory is not mapped; see `BufferInfo.properties`, and use
+                `read_into` and `write`.
+        """
+        allocation = self._transfer(
+            BufferUsage.TRANSFER_SOURCE | BufferUsage.TRANSFER_DESTINATION,
+            "map",
+            "TRANSFER_SOURCE or TRANSFER_DESTINATION",
+        )
+        nbytes = self._desc.nbytes
+        kind = check_dtype(dtype, nbytes)
+        mapped = allocation.mapped
+        if mapped is None:
+            raise Unsupported(
+                f"{self!r} is not mapped by this device; use read_into and write, or "
+                "the domain HOST or SHARED where the device offers it"
+            )
+        lease = None if self._lease is None else self._lease()
+        if lease is None:
+            lease = Lease(self._scope.shared, mapped)
+            self._lease = weakref.ref(lease)
+        writable = bool(self._desc.usage & BufferUsage.TRANSFER_DESTINATION)
+        view = View(self, lease)
+        del lease, mapped, allocation
+        try:
+            self._view = view
+            yield view.array(kind, nbytes, writable=writable)
+        finally:
+            view.close()
+            self._view = None
+
     def release(self) -> None:
         """Frees the memory.
 
@@ -189,9 +253,9 @@ class Buffer:
             Released: it has been released before.
             Busy: unobserved work or a prepared submission uses it; it stays live.
         """
+        self._scope.shared.begin()
         if self._allocation is None:
             raise self._released()
-        self._scope.shared.begin()
         self._refuse_in_flight("released")
         if self._guard.prepared:
             raise Busy(
@@ -216,7 +280,7 @@ class Buffer:
         trace: TracebackType | None,
     ) -> None:
         """Releases the buffer unless that has been done."""
-        if self._allocation is not None:
+        if self._allocation is not None and not self._scope.shared.forked:
             with suppress(*((Busy,) if error is not None else ())):
                 self.release()
 
@@ -231,10 +295,10 @@ class Buffer:
         return f"<Buffer {self._desc.nbytes} bytes {self._desc.domain.name}{end}>"
 
     def _transfer(self, need: BufferUsage, verb: str, name: str) -> Allocation:
+        self._scope.shared.begin()
         allocation = self._allocation
         if allocation is None:
             raise self._released()
-        self._scope.shared.begin()
         if not int.__and__(self._desc.usage, need):
             raise PermissionDenied(
                 f"cannot {verb} {self!r}: it was allocated without {name}"
@@ -252,6 +316,11 @@ class Buffer:
         return start
 
     def _refuse_in_flight(self, what: str) -> None:
+        if self._view is not None and self._guard.state:
+            raise Busy(
+                f"{self!r} cannot be {what}: it is mapped; leave the block of the view "
+                "first"
+            )
         if self._guard.state:
             raise Busy(
                 f"{self!r} cannot be {what}: unobserved work uses it; poll or wait for "
@@ -271,15 +340,23 @@ class Buffer:
                 try:
                     scope.ring.forget(self._guard)
                 finally:
-                    if allocation is not None:
+                    lease = None if self._lease is None else self._lease()
+                    if allocation is not None and lease is not None:
+                        lease.inherit(allocation)
+                    elif allocation is not None:
                         allocation.free()
         finally:
             scope.destroy_if_unused()
 
     def _bury(self) -> None:
         if self._guard.state:
-            self._scope.shared.wait_idle()
-        self._free()
+            shared = self._scope.shared
+            if shared.blocked:
+                shared.put_off(self._bury)
+                return
+            shared.wait_idle()
+        if self._allocation is not None:
+            self._free()
 
 
 def _write_port(allocation: Allocation, start: int, source: ByteSource) -> None:

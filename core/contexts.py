@@ -20,7 +20,6 @@ from tosavk.core.descriptors import (
     Binding,
     BufferDesc,
     QueueDesc,
-    check_buffer_info,
     validate_buffer_desc,
 )
 from tosavk.core.device import Lowered
@@ -31,6 +30,7 @@ from tosavk.core.errors import (
     ResourceLimit,
     Unsupported,
 )
+from tosavk.core.imports import accepted, import_memory
 from tosavk.core.prepared import Prepared
 from tosavk.core.programs import Program
 from tosavk.core.queues import Queue, live_program, record
@@ -42,7 +42,9 @@ from tosavk.core.shared import Shared
 class Context:
     """A handle of a context; made by `Accelerator.create_context`.
 
-    A context manager: leaving the block closes it with everything in it.
+    A context manager: leaving the block closes it with everything in it. If the block is
+    left by an exception while work waits for an unraised gate, the context is only
+    given up: it goes with its last child, or when the accelerator is closed.
     """
 
     __slots__ = ("__weakref__", "_id", "_scope")
@@ -80,21 +82,34 @@ class Context:
                 "max_buffers_per_context; release one"
             )
         with shared:
-            allocation = scope.kit.allocate(desc)
-            accepted = False
-            try:
-                info = allocation.info
-                if info.alignment < desc.alignment:
-                    raise ResourceLimit(
-                        f"the memory is aligned to {info.alignment} bytes, "
-                        f"{desc.alignment} were asked for"
-                    )
-                check_buffer_info(desc, info)
-                accepted = True
-            finally:
-                if not accepted:
-                    allocation.free()
+            allocation = accepted(desc, scope.kit.allocate(desc))
         return Buffer(scope, desc, allocation)
+
+    def import_host_buffer(self, desc: BufferDesc, data: object) -> Buffer:
+        """Makes memory of the host a buffer: the device uses it where it lies.
+
+        The buffer keeps `data` alive; what can be resized or closed (a bytearray, an
+        mmap) refuses that until the buffer is released. While work is in flight, the
+        host stores nothing that it reads and reads nothing that it writes; but inputs
+        of work behind a gate may be stored until the raise. The memory must be ordinary
+        memory of the process, not a mapping of a device or, on some drivers, of a file.
+
+        Args:
+            desc: of the domain HOST or SHARED; it may be smaller than `data`.
+            data: a writable, C-contiguous object with the buffer protocol; address and
+                size are multiples of `Accelerator.host_import_alignment`.
+
+        Raises:
+            Released: the context is released.
+            ResourceLimit: too large, too many buffers, or not aligned as `desc` asks.
+            Unsupported: the device cannot import, or not into this domain.
+            DeviceLost: the device is lost.
+            InvalidArgument: read-only, not aligned, too small, or no bytes at all.
+            Incompatible: no memory type takes this memory.
+            ModelError: the driver refused it.
+        """
+        scope, _ = self._begin()
+        return Buffer(scope, desc, import_memory(scope, desc, data))
 
     def load_program(self, source: Lowered | Artifact) -> Program:
         """Loads a program.
@@ -242,8 +257,14 @@ class Context:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Closes the context."""
-        self.close()
+        """Closes the context, or gives it up."""
+        scope = self._scope
+        if scope is None or scope.shared.forked:
+            return
+        if error is not None and scope.shared.blocked:
+            self._abandon()
+        else:
+            self.close()
 
     def __del__(self) -> None:
         """Leaves the context to its children, or destroys it."""

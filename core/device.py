@@ -10,6 +10,9 @@ What the model adds to the signatures below (all of it compatible with them):
 * A device may have an attribute `binding_alignment`, an int: the offset of a bound range
   must be a multiple of it (Vulkan: max(4, minStorageBufferOffsetAlignment)). Without it
   the model asks for `DEFAULT_BINDING_ALIGNMENT`, which is enough for every device.
+* What not every device can do is asked for with `getattr`, and refused with Unsupported
+  where it is missing: gates (`GatingDevice`, `GatedRecording`) and the import of host
+  memory (`ImportingDevice`, `ImportingKit`).
 * `ContextKit.record` consumes `reuse` when it succeeds: it takes the objects over, or
   frees them. When it fails, `reuse` is never launched again, only reused or freed.
 * The model frees the idle recordings of a program or buffer before it frees that. Only
@@ -134,6 +137,79 @@ class Recording(Protocol):
 
     def free(self) -> None:
         """Gives everything back; the last launch is complete."""
+        ...
+
+
+class DeviceGate(Protocol):
+    """A counter that starts at 0, is raised by the host, and queued work waits for."""
+
+    @property
+    def max_difference(self) -> int:
+        """How far the counter and any value that is waited for may lie apart."""
+        ...
+
+    def signal(self, value: int) -> None:
+        """Raises the counter to `value`, which is larger; called in any thread.
+
+        Host stores of that thread before the call are seen by the work that it lets go.
+
+        Raises:
+            ModelError: the counter is as before. A lost device is told, not noted.
+        """
+        ...
+
+    def free(self) -> None:
+        """Gives it back; no queued work waits for it."""
+        ...
+
+
+class GatedRecording(Recording, Protocol):
+    """A recording of a device that has gates."""
+
+    def launch_after(self, gate: DeviceGate, value: int) -> None:
+        """Like `launch`, but the work starts when the gate has reached `value`.
+
+        Work that is launched later, by whomever, may have to wait for it too. The
+        backend must not wait for its queue inside a transfer or load meanwhile, but
+        refuses them with Busy where they need the queue.
+        """
+        ...
+
+
+class GatingDevice(Protocol):
+    """What a device that has gates offers besides `Device`."""
+
+    def create_gate(self) -> DeviceGate:
+        """Makes a counter.
+
+        Raises:
+            Unsupported: the device has no such thing.
+        """
+        ...
+
+
+class ImportingDevice(Protocol):
+    """What a device that imports host memory offers besides `Device`."""
+
+    @property
+    def host_import_alignment(self) -> int | None:
+        """A power of two that address and size must be multiples of; None: it cannot."""
+        ...
+
+
+class ImportingKit(Protocol):
+    """What the context of such a device offers besides `ContextKit`."""
+
+    def import_memory(self, desc: BufferDesc, data: memoryview) -> Allocation:
+        """Makes host memory usable by the device where it lies.
+
+        The allocation is always mapped, keeps `data` until it is freed, and then calls
+        its `release`; when this raises, `data` stays the caller's.
+
+        Args:
+            desc: its domain is HOST or SHARED; validated.
+            data: writable, flat bytes; aligned, at least `desc.nbytes`.
+        """
         ...
 
 

@@ -59,6 +59,14 @@ class Released(InvalidArgument):
     """The handle has been released; it names nothing any more."""
 
 
+class WrongThread(ModelError):
+    """A handle was used in another thread than the one its accelerator belongs to."""
+
+
+class WrongProcess(WrongThread):
+    """A handle was used in a process that was forked from its accelerator's."""
+
+
 class External(ModelError):
     """A driver answered with a code that has no meaning of its own here.
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Generator
+from threading import get_ident
 from types import TracebackType
-from typing import Self, final
+from typing import Any, Self, final
 
 from tosavk.core.descriptors import EventState
 from tosavk.core.device import Recording
@@ -43,7 +45,9 @@ class Event:
     """A handle of a submission; made by `Queue.submit` and `Prepared.submit`.
 
     It keeps what the submission uses alive until the end is observed. A context
-    manager: leaving the block waits for the end and releases the event.
+    manager: leaving the block waits for the end and releases the event; if it is left by
+    an exception while work waits for an unraised gate, the event stays as it is.
+    In a coroutine, `await event` waits without blocking the loop and gives the state.
     """
 
     # _slot: the ring slot that this event must settle or give back, else None.
@@ -75,11 +79,15 @@ class Event:
 
         Raises:
             Released: the event is released.
+            WrongThread: the caller is not the owner.
             ModelError: the device could not answer; the state is as before.
         """
+        scope = self._scope
+        if scope is None:
+            raise self._released()
+        if scope.shared.owner != get_ident():
+            raise scope.shared.wrong_thread()
         if self._state is not _PENDING:
-            if self._scope is None:
-                raise self._released()
             return self._state
         try:
             done = self._recording().poll()
@@ -98,6 +106,7 @@ class Event:
 
         Raises:
             Released: the event is released.
+            WrongThread: the caller is not the owner.
             InvalidArgument: the time is not a number.
             DeviceLost: the device is poisoned and the work does not end; the event
                 stays pending.
@@ -112,6 +121,7 @@ class Event:
         else:
             deadline = time.monotonic() + timeout_s
         shared = self._live_scope().shared
+        shared.begin()
         recording = self._recording()
         while True:
             step = SLICE_NS
@@ -130,8 +140,21 @@ class Event:
                 return self._state
             if done:
                 return self._complete()
+            # The interpreter may be about to exit; or a dropped gate held this up.
+            shared.begin()
+            if self._state is not _PENDING:
+                return self._state
             if deadline is None:
                 shared.require_device("wait for this event")
+
+    def require_device(self) -> None:
+        """Refuses to go on waiting for work of a lost device.
+
+        Raises:
+            Released: the event is released.
+            DeviceLost: the device is lost.
+        """
+        self._live_scope().shared.require_device("wait for this event")
 
     def release(self) -> None:
         """Releases the event and its ring slot; polls first.
@@ -148,6 +171,20 @@ class Event:
             raise Busy("the event is pending; wait for it before its release")
         self._give_back()
 
+    def __await__(self) -> Generator[Any, None, EventState]:
+        """Waits in a coroutine; the events of a loop share one timer, and no thread.
+
+        Raises:
+            Released: the event is released, before or meanwhile.
+            WrongThread: the loop does not run in the owner's thread.
+            DeviceLost: the device is poisoned and the work does not end.
+            ModelError: the device could not answer.
+        """
+        # Those who do not use asyncio need not import it.
+        from tosavk.core.polling import watch
+
+        return watch(self).__await__()
+
     def __enter__(self) -> Self:
         """The event itself."""
         return self
@@ -159,9 +196,13 @@ class Event:
         trace: TracebackType | None,
     ) -> None:
         """Waits for the end and releases the event unless that has been done."""
-        if self._scope is not None:
-            self.wait()
-            self.release()
+        scope = self._scope
+        if scope is None or scope.shared.forked:
+            return
+        if error is not None and scope.shared.blocked:
+            return
+        self.wait()
+        self.release()
 
     def __del__(self) -> None:
         """Waits for the end without a limit, and gives the slot back."""
@@ -216,6 +257,8 @@ class Event:
 
     def _settle(self, slot: RingSlot) -> None:
         slot.flying = False
+        if slot.gate is not None:
+            leave_gate(slot)
         if slot.held:
             self._slot = None
         self._keep = None
@@ -229,8 +272,20 @@ class Event:
 
     def _bury(self) -> None:
         if self._state is _PENDING:
+            if self._is_held_up():
+                # Perhaps it is for this very thread to raise the gate.
+                self._live_scope().shared.put_off(self._bury)
+                return
             self._outlast()
         self._give_back()
+
+    def _is_held_up(self) -> bool:
+        if not self._live_scope().shared.blocked:
+            return False
+        try:
+            return not self._recording().poll()
+        except ModelError:
+            return False
 
     def _outlast(self) -> None:
         shared = self._live_scope().shared
@@ -253,6 +308,13 @@ class Event:
 
     def _released(self) -> Released:
         return Released(f"{self!r} was used after its release")
+
+
+def leave_gate(slot: RingSlot) -> None:
+    """Notes that the launch of a slot waits for its gate no longer."""
+    gate, slot.gate = slot.gate, None
+    if gate is not None:
+        gate.landed(slot)
 
 
 def take_off(scope: Scope, slot: RingSlot, keep: object) -> Event:
@@ -291,6 +353,7 @@ def launch_failed(event: Event, error: BaseException) -> ModelError | None:
         scope.ring.condemn(slot)
     drop(slot.reads, slot.writes)
     slot.flying = False
+    leave_gate(slot)
     event._slot = None
     event._scope = None
     event._keep = None

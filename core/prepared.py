@@ -9,7 +9,10 @@ launches, and does nothing else. Source: docs/accelerator.md, "Prepared submissi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import NoReturn, Self, final
 
@@ -18,6 +21,7 @@ from tosavk.core.descriptors import EventState
 from tosavk.core.device import Recording
 from tosavk.core.errors import Busy, Released
 from tosavk.core.events import Event, broken_launch, launch_failed
+from tosavk.core.gates import Gate, admit
 from tosavk.core.guards import WRITER, conflict
 from tosavk.core.ring import RingSlot
 from tosavk.core.scope import Scope
@@ -63,7 +67,7 @@ class Prepared:
         self._reads = resolved.reads
         self._writes = resolved.writes
         self._count = len(resolved.listed)
-        self._launch = recording.launch
+        self._launch: Callable[[], None] = recording.launch
         for guard in (*self._reads, *self._writes):
             guard.prepared += 1
 
@@ -80,6 +84,7 @@ class Prepared:
 
         Raises:
             Released: it is released.
+            WrongThread: the caller is not the owner.
             DeviceLost: the device is lost.
             Busy: its last launch, or other work that uses its buffers, is unobserved.
             Indeterminate: the device was lost in the launch; see its `event`.
@@ -87,7 +92,13 @@ class Prepared:
         """
         slot = self._slot
         shared = self._shared
-        if slot is None or shared.lost or self._device.poisoned or slot.flying:
+        if (
+            slot is None
+            or shared.owner != get_ident()
+            or shared.lost
+            or self._device.poisoned
+            or slot.flying
+        ):
             self._refuse()
         reads = self._reads
         writes = self._writes
@@ -121,6 +132,38 @@ class Prepared:
         shared.admissions += self._count
         return event
 
+    def submit_after(self, gate: Gate, value: int) -> Event:
+        """Like `submit`, but the work starts when a gate has reached a value.
+
+        Args:
+            gate: a gate of the same accelerator.
+            value: see `Queue.submit_after`.
+
+        Raises:
+            Released: it or the gate is released.
+            InvalidArgument: the gate is of another accelerator, or no such value.
+            ResourceLimit: the value is too far away for the device.
+            ModelError: as `submit`.
+        """
+        slot = self._slot
+        shared = self._shared
+        shared.begin()
+        if slot is None:
+            self._refuse()
+        state, value = admit(shared, gate, value)
+        shared.require_device("submit")
+        if not slot.flying:
+            state.check_wait(value)
+        plain, behind = self._launch, partial(state.launch, slot, value)
+        if plain is not broken_launch:
+            self._launch = behind
+        try:
+            return self.submit()
+        finally:
+            # A launch that was broken off has put `broken_launch` there.
+            if self._launch is behind:
+                self._launch = plain
+
     def release(self) -> None:
         """Gives the recording and its slot back.
 
@@ -128,10 +171,10 @@ class Prepared:
             Released: it has been released before.
             Busy: its last launch is unobserved; it stays live.
         """
+        self._shared.begin()
         slot = self._slot
         if slot is None:
             raise Released(f"{self!r} was used after its release")
-        self._shared.begin()
         if slot.flying:
             raise self._in_flight()
         self.end()
@@ -160,7 +203,7 @@ class Prepared:
         trace: TracebackType | None,
     ) -> None:
         """Releases it unless that has been done."""
-        if self._slot is not None:
+        if self._slot is not None and not self._shared.forked:
             with suppress(*((Busy,) if error is not None else ())):
                 self.release()
 
@@ -175,6 +218,7 @@ class Prepared:
         return f"<Prepared {self._resolved.program!r}{end}>"
 
     def _refuse(self) -> NoReturn:
+        self._shared.begin()
         if self._slot is None:
             raise Released(f"{self!r} was used after its release")
         self._shared.require_device("submit")
@@ -196,5 +240,6 @@ def busy(resolved: Resolved) -> Busy:
     if position is not None and position < len(resolved.listed):
         what = describe(resolved.program, resolved.listed[position])
     return Busy(
-        f"{what} is in use by unobserved work; poll or wait for its event first"
+        f"{what} is in use by unobserved work, or mapped; poll or wait for its event, "
+        "or leave the block of the view, first"
     )

@@ -69,9 +69,9 @@ class Program:
             Released: it has been released before.
             Busy: unobserved work or a prepared submission uses it; it stays live.
         """
+        self._scope.shared.begin()
         if self._loaded is None:
             raise Released(f"{self!r} was used after its release")
-        self._scope.shared.begin()
         if self._guard.state:
             raise Busy(
                 f"{self!r} cannot be released: {self._guard.state} submissions are "
@@ -100,7 +100,7 @@ class Program:
         trace: TracebackType | None,
     ) -> None:
         """Releases the program unless that has been done."""
-        if self._loaded is not None:
+        if self._loaded is not None and not self._scope.shared.forked:
             with suppress(*((Busy,) if error is not None else ())):
                 self.release()
 
@@ -134,5 +134,10 @@ class Program:
 
     def _bury(self) -> None:
         if self._guard.state:
-            self._scope.shared.wait_idle()
-        self._free()
+            shared = self._scope.shared
+            if shared.blocked:
+                shared.put_off(self._bury)
+                return
+            shared.wait_idle()
+        if self._loaded is not None:
+            self._free()

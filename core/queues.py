@@ -19,6 +19,7 @@ from tosavk.core.descriptors import Binding, Timeout
 from tosavk.core.device import LoadedProgram, Recording
 from tosavk.core.errors import DeadlineExpired, InvalidArgument, Released
 from tosavk.core.events import Event, launch_failed, take_off
+from tosavk.core.gates import Gate, GateState, admit
 from tosavk.core.guards import conflict, take
 from tosavk.core.prepared import busy
 from tosavk.core.programs import Program
@@ -66,6 +67,7 @@ class Queue:
 
         Raises:
             Released: queue, program or a buffer is released.
+            WrongThread: the caller is not the owner.
             DeviceLost: the device is lost.
             DeadlineExpired: a finite timeout.
             ResourceLimit: no bindings, too many, or no free slot in the ring.
@@ -80,39 +82,52 @@ class Queue:
         scope = self._scope
         if scope is None:
             raise self._released()
-        shared = scope.shared
-        shared.begin()
+        scope.shared.begin()
         loaded = live_program(program)
-        shared.require_device("submit")
+        scope.shared.require_device("submit")
         if timeout is not None and timeout.is_finite:
             raise DeadlineExpired(
                 f"a deadline of {timeout.nanoseconds} ns cannot be kept: work cannot be "
                 "cancelled; submit without one and limit Event.wait"
             )
         resolved = resolve(scope, program, tuple(bindings))
-        slot = scope.ring.acquire()
-        if conflict(resolved.reads, resolved.writes, ()) is not None:
-            scope.ring.give_back(slot)
-            raise busy(resolved)
-        take(resolved.reads, resolved.writes)
-        recorded = slot.key == resolved.key
-        slot.reads = resolved.reads
-        slot.writes = resolved.writes
-        event = take_off(scope, slot, resolved.keep)
-        try:
-            if not recorded:
-                record(scope, slot, loaded, resolved)
-            recording = slot.recording
-            assert recording is not None
-            with shared:
-                recording.launch()
-        except BaseException as error:
-            unknown = launch_failed(event, error)
-            if unknown is not None:
-                raise unknown from error
-            raise
-        shared.admissions += len(resolved.listed)
-        return event
+        return _launch(scope, loaded, resolved, None, 0)
+
+    def submit_after(
+        self, program: Program, bindings: Iterable[Binding], gate: Gate, value: int
+    ) -> Event:
+        """Like `submit`, but the work starts when a gate has reached a value.
+
+        Program and buffers are in use from now on. The bytes of *inputs* may still be
+        produced until the gate is raised, by stores to imported memory. All queues feed
+        the device's one queue: later submissions wait behind this one, and transfers
+        and loads that need the queue are refused with Busy until the gate is raised.
+
+        Args:
+            program: a program of the queue's context.
+            bindings: one for each slot, in any order.
+            gate: a gate of the same accelerator.
+            value: an unsigned 64-bit number; 0, or what has been reached, waits for
+                nothing.
+
+        Raises:
+            Released: queue, program, gate or a buffer is released.
+            InvalidArgument: the gate is of another accelerator; no such value; or as
+                `submit`.
+            ResourceLimit: the value is too far away for the device; or as `submit`.
+            ModelError: as `submit`.
+        """
+        scope = self._scope
+        if scope is None:
+            raise self._released()
+        shared = scope.shared
+        shared.begin()
+        loaded = live_program(program)
+        state, value = admit(shared, gate, value)
+        shared.require_device("submit")
+        resolved = resolve(scope, program, tuple(bindings))
+        state.check_wait(value)
+        return _launch(scope, loaded, resolved, state, value)
 
     def release(self) -> None:
         """Releases the queue; its submissions go on.
@@ -143,7 +158,7 @@ class Queue:
         trace: TracebackType | None,
     ) -> None:
         """Releases the queue unless that has been done."""
-        if self._scope is not None:
+        if self._scope is not None and not self._scope.shared.forked:
             self.release()
 
     def __del__(self) -> None:
@@ -174,6 +189,43 @@ def live_program(program: object) -> LoadedProgram:
     if loaded is None:
         raise Released(f"{program!r} was used after its release")
     return loaded
+
+
+def _launch(
+    scope: Scope,
+    loaded: LoadedProgram,
+    resolved: Resolved,
+    gate: GateState | None,
+    value: int,
+) -> Event:
+    """Takes slot and guards, records what is not recorded yet, and launches."""
+    shared = scope.shared
+    slot = scope.ring.acquire()
+    if conflict(resolved.reads, resolved.writes, ()) is not None:
+        scope.ring.give_back(slot)
+        raise busy(resolved)
+    take(resolved.reads, resolved.writes)
+    recorded = slot.key == resolved.key
+    slot.reads = resolved.reads
+    slot.writes = resolved.writes
+    event = take_off(scope, slot, resolved.keep)
+    try:
+        if not recorded:
+            record(scope, slot, loaded, resolved)
+        recording = slot.recording
+        assert recording is not None
+        with shared:
+            if gate is None:
+                recording.launch()
+            else:
+                gate.launch(slot, value)
+    except BaseException as error:
+        unknown = launch_failed(event, error)
+        if unknown is not None:
+            raise unknown from error
+        raise
+    shared.admissions += len(resolved.listed)
+    return event
 
 
 def record(

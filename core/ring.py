@@ -12,6 +12,7 @@ from tosavk.core.errors import DeviceLost, ResourceLimit
 
 if TYPE_CHECKING:
     from tosavk.core.device import Recording
+    from tosavk.core.gates import GateState
     from tosavk.core.guards import Guard
 
 
@@ -27,9 +28,19 @@ class RingSlot:
         writes: guards that a launch takes for writing.
         flying: whether a launch has not been observed to end.
         held: whether a `Prepared` owns the slot; else the event that uses it does.
+        gate: what the launch waits for before it starts, until it has ended.
     """
 
-    __slots__ = ("flying", "held", "index", "key", "reads", "recording", "writes")
+    __slots__ = (
+        "flying",
+        "gate",
+        "held",
+        "index",
+        "key",
+        "reads",
+        "recording",
+        "writes",
+    )
 
     def __init__(self, index: int) -> None:
         """An empty slot."""
@@ -40,6 +51,7 @@ class RingSlot:
         self.writes: tuple[Guard, ...] = ()
         self.flying = False
         self.held = False
+        self.gate: GateState | None = None
 
 
 class Ended:

@@ -1,7 +1,8 @@
 """What all handles of one accelerator share: the device, its loss, and the counts.
 
 Handles keep it alive; it closes the device when the accelerator and the last context
-are gone, in whatever order that happens.
+are gone, in whatever order that happens. What is still open when the interpreter exits
+is ended then (`process`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tosavk.core.device import DEFAULT_BINDING_ALIGNMENT, Device
-from tosavk.core.errors import DeviceLost
+from tosavk.core.errors import DeviceLost, WrongProcess, WrongThread
+from tosavk.core.process import NOBODY, guard, release
 
 if TYPE_CHECKING:
+    from tosavk.core.gates import GateState
     from tosavk.core.scope import Scope
 
 
@@ -30,6 +33,7 @@ class LiveResources:
         programs: programs.
         queues: queues.
         events: slots of the rings in use: events and prepared submissions.
+        gates: gates, also released ones that unobserved work has waited for.
     """
 
     contexts: int = 0
@@ -37,6 +41,7 @@ class LiveResources:
     programs: int = 0
     queues: int = 0
     events: int = 0
+    gates: int = 0
 
 
 class Shared:
@@ -56,6 +61,9 @@ class Shared:
         admissions: bindings of all accepted submissions.
         transferred: bytes moved by reads and writes that succeeded.
         scopes: the live contexts by id.
+        gates: the gates whose device objects live.
+        leases: memory of released buffers that arrays of a mapped view still show.
+        owner: the thread that all handles belong to, or NOBODY after a fork.
         next_id: id of the next context.
         orphaned: whether the accelerator's handle is closed or gone.
         closed: whether the device is closed.
@@ -65,15 +73,17 @@ class Shared:
         "__weakref__",
         "_calls",
         "_graveyard",
-        "_owner",
         "admissions",
         "binding_alignment",
         "closed",
         "device",
+        "gates",
         "info",
+        "leases",
         "lost",
         "next_id",
         "orphaned",
+        "owner",
         "scopes",
         "transferred",
     )
@@ -89,12 +99,15 @@ class Shared:
         self.admissions = 0
         self.transferred = 0
         self.scopes: dict[int, Scope] = {}
+        self.gates: set[GateState] = set()
+        self.leases = 0
         self.next_id = 1
         self.orphaned = False
         self.closed = False
-        self._owner = get_ident()
+        self.owner = get_ident()
         self._calls = 0
         self._graveyard: deque[Callable[[], None]] = deque()
+        guard(self)
 
     @property
     def poisoned(self) -> bool:
@@ -122,13 +135,51 @@ class Shared:
             programs=sum(s.programs for s in scopes),
             queues=sum(s.queues for s in scopes),
             events=sum(s.ring.used for s in scopes),
+            gates=len(self.gates),
         )
 
+    @property
+    def blocked(self) -> bool:
+        """Whether accepted work waits for a gate that has not been raised."""
+        return any(gate.blocking for gate in self.gates)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy in a forked process, which must not be used."""
+        return self.owner == NOBODY
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call into the device is under way."""
+        return self._calls > 0
+
     def begin(self) -> None:
-        """Starts a call of the owner: buries what died at a bad moment."""
+        """Starts a call of the owner: buries what died at a bad moment.
+
+        Raises:
+            WrongThread: the caller is not the owner.
+        """
+        if get_ident() != self.owner:
+            raise self.wrong_thread()
         if self._graveyard and not self._calls:
-            while self._graveyard:
-                self._graveyard.popleft()()
+            self._tidy()
+
+    def wrong_thread(self) -> WrongThread:
+        """The error for a call of somebody who is not the owner."""
+        if self.owner == NOBODY:
+            return WrongProcess(
+                "the accelerator was opened before this process was forked and belongs "
+                "to the parent process; open a new one here"
+            )
+        return WrongThread(
+            f"the accelerator belongs to thread {self.owner}, this is thread "
+            f"{get_ident()}; use its handles in the thread that opened it (only "
+            "GateSignal.raise_to may be called anywhere), or open one for this thread"
+        )
+
+    def put_off(self, bury: Callable[[], None]) -> None:
+        """Leaves a clean-up to a later call of the owner."""
+        self._graveyard.append(bury)
 
     def finalise(self, bury: Callable[[], None]) -> None:
         """Runs the clean-up of a handle that died unreleased.
@@ -136,7 +187,7 @@ class Shared:
         It runs at once, or at the owner's next call when this is another thread (the
         garbage collector runs wherever it likes) or the inside of a device call.
         """
-        if self._calls or get_ident() != self._owner:
+        if self._calls or get_ident() != self.owner:
             self._graveyard.append(bury)
         else:
             bury()
@@ -162,10 +213,31 @@ class Shared:
             with self:
                 self.device.wait_idle()
 
+    def end(self) -> None:
+        """Ends all gates and contexts and closes the device; again is fine."""
+        if self.closed:
+            return
+        for gate in list(self.gates):
+            gate.shut()
+        for scope in list(self.scopes.values()):
+            scope.close()
+        for gate in list(self.gates):
+            gate.free()
+        self._tidy()
+        self.orphaned = True
+        self.close_if_unused()
+
     def close_if_unused(self) -> None:
-        """Closes the device once neither accelerator nor contexts need it."""
-        if self.orphaned and not self.scopes and not self.closed:
-            self.closed = True
-            with self:
-                self.device.wait_idle()
-                self.device.close()
+        """Closes the device once nothing needs it any more."""
+        if not self.orphaned or self.scopes or self.gates or self.leases or self.closed:
+            return
+        self.closed = True
+        release(self)
+        with self:
+            self.device.wait_idle()
+            self.device.close()
+
+    def _tidy(self) -> None:
+        # What is put off once more goes to the end, and waits for the next call.
+        for _ in range(len(self._graveyard)):
+            self._graveyard.popleft()()
