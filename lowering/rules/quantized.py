@@ -2,12 +2,17 @@
 
 INT8 operands are summed in INT32, INT16 ones in INT48. Weights are laid out so that a
 word holds four neighbouring output channels.
+
+Long sums are dealt out to several dispatches, so that no invocation loops more than
+`LONGEST` times: a driver may stop longer loops early and say nothing
+(docs/known-issues.md), and others end programs whose dispatches take seconds.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tosavk.core.dtypes import DType
@@ -20,6 +25,9 @@ from tosavk.lowering.rules.integers import (
     number_row,
 )
 from tosavk.lowering.rules.operands import round_up
+
+LONGEST = 1 << 15
+"""Most iterations of one invocation's loops."""
 
 _PIXELS = 4
 _CHANNELS = 8
@@ -42,7 +50,7 @@ class _Window:
         """The parameter words."""
         words: dict[str, int] = {}
         for field, values in (
-            (("kd", "kh", "kw"), self.size),
+            (("kh", "kw"), self.size[1:]),
             (("sz", "sy", "sx"), self.stride),
             (("dz", "dy", "dx"), self.dilation),
             (("pad_front", "pad_top", "pad_left"), self.before),
@@ -109,23 +117,50 @@ def _convolve(op: Operator, build: PlanBuilder, window: _Window) -> None:
     columns = width // _CHANNELS
     tiles = -(-math.prod(target) // _PIXELS)
     count = y.shape[0] * tiles * columns
-    build.emit(
-        "conv_int",
-        spec={"OP": op.op, "X_TYPE": x.dtype, "FOURS": int(ic % _GROUP == 0)},
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            **dict(zip(("id", "ih", "iw"), source, strict=True)),
-            "ic": ic,
-            **dict(zip(("od", "oh", "ow"), target, strict=True)),
-            "oc": oc,
-            **window.params(),
-            "bias_step": int(build.shape(op.inputs[2])[0] > 1),
-        },
-        operands=(x, weights, row, y),
-        columns=count,
-    )
+    for part in _parts(window.size, ic):
+        build.emit(
+            "conv_int",
+            spec={"OP": op.op, "X_TYPE": x.dtype, "FOURS": int(ic % _GROUP == 0)},
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                **dict(zip(("id", "ih", "iw"), source, strict=True)),
+                "ic": ic,
+                **dict(zip(("od", "oh", "ow"), target, strict=True)),
+                "oc": oc,
+                **window.params(),
+                **part,
+                "bias_step": int(build.shape(op.inputs[2])[0] > 1),
+            },
+            operands=(x, weights, row, y),
+            columns=count,
+        )
+
+
+def _parts(size: tuple[int, ...], channels: int) -> Iterator[Mapping[str, int]]:
+    """Ranges of taps and channels, one for each dispatch; most often there is one."""
+    room = LONGEST
+    ranges: list[list[tuple[int, int]]] = []
+    # From the innermost loop outwards: what does not fit is cut there, and the loops
+    # outside make one step each.
+    for length, overhead in zip((channels, *reversed(size)), (2, 0, 0, 0), strict=True):
+        fit = max(room - overhead, 1)
+        step = length if length <= fit else max(fit // _GROUP * _GROUP, 1)
+        ranges.append(_ranges(length, step))
+        room = room // (step + overhead)
+    for c, x, y, z in itertools.product(*ranges):
+        yield {
+            **dict(zip(("z_first", "z_last"), z, strict=True)),
+            **dict(zip(("y_first", "y_last"), y, strict=True)),
+            **dict(zip(("x_first", "x_last"), x, strict=True)),
+            **dict(zip(("c_first", "c_last"), c, strict=True)),
+        }
+
+
+def _ranges(length: int, step: int) -> list[tuple[int, int]]:
+    """0..length in pieces of `step`."""
+    return [(first, min(first + step, length)) for first in range(0, length, step)]
 
 
 def _volume(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -151,38 +186,40 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     count = y.shape[0] * y.shape[1] * tiles * columns
     fours = multiplier == 1 and width == oc
     by_rows = fours and dx == 1 and sx <= 2 and 1 < kw <= _WIDEST_ROW
-    build.emit(
-        "depthwise_int",
-        spec={
-            "X_TYPE": x.dtype,
-            "KW": kw if by_rows else 0,
-            "SX": sx if by_rows else 0,
-            "FOURS": int(fours),
-        },
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            "ih": x.shape[1],
-            "iw": x.shape[2],
-            "ic": ic,
-            "oh": y.shape[1],
-            "ow": y.shape[2],
-            "oc": oc,
-            "kh": kh,
-            "kw": kw,
-            "sy": sy,
-            "sx": sx,
-            "dy": dy,
-            "dx": dx,
-            "pad_top": top,
-            "pad_left": left,
-            "multiplier": multiplier,
-            "bias_step": int(build.shape(op.inputs[2])[0] > 1),
-        },
-        operands=(x, weights, row, y),
-        columns=count,
-    )
+    for first, last in _ranges(kh, max(LONGEST // (kw + 1), 1)):
+        build.emit(
+            "depthwise_int",
+            spec={
+                "X_TYPE": x.dtype,
+                "KW": kw if by_rows else 0,
+                "SX": sx if by_rows else 0,
+                "FOURS": int(fours),
+            },
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                "ih": x.shape[1],
+                "iw": x.shape[2],
+                "ic": ic,
+                "oh": y.shape[1],
+                "ow": y.shape[2],
+                "oc": oc,
+                "kh": last,
+                "kw": kw,
+                "sy": sy,
+                "sx": sx,
+                "dy": dy,
+                "dx": dx,
+                "pad_top": top,
+                "pad_left": left,
+                "multiplier": multiplier,
+                "bias_step": int(build.shape(op.inputs[2])[0] > 1),
+                "y_first": first,
+            },
+            operands=(x, weights, row, y),
+            columns=count,
+        )
 
 
 def matmul(op: Operator, build: PlanBuilder) -> None:
@@ -203,10 +240,21 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
         if w % _GROUP:
             strides = element_strides(b.shape)
             b = filled_rows(build, b, b.shape, strides, _GROUP * groups)
-    build.emit(
-        "matmul_int",
-        spec={"X_TYPE": x.dtype, "FOURS": int(c % _GROUP == 0)},
-        params={"count": count, "tiles": tiles, "h": h, "c": c, "w": w, "row": groups},
-        operands=(x, b, number_row(build, op.inputs[2:4]), y),
-        columns=count,
-    )
+    zeros = number_row(build, op.inputs[2:4])
+    for first, last in _ranges(c, LONGEST):
+        build.emit(
+            "matmul_int",
+            spec={"X_TYPE": x.dtype, "FOURS": int(c % _GROUP == 0)},
+            params={
+                "count": count,
+                "tiles": tiles,
+                "h": h,
+                "c": c,
+                "w": w,
+                "row": groups,
+                "c_first": first,
+                "c_last": last,
+            },
+            operands=(x, b, zeros, y),
+            columns=count,
+        )

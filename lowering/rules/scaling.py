@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tosavk.core.dtypes import DType, elements
-from tosavk.lowering.builder import PlanBuilder, destination_words
+from tosavk.lowering.builder import PlanBuilder, Value, destination_words
 from tosavk.lowering.graph import Operator, RoundingMode
 from tosavk.lowering.rules.integers import number_row
 from tosavk.lowering.rules.operands import pair, quad
+
+_LARGEST_WINDOW = 1 << 13
+"""Most taps of a window in one dispatch, whose invocations make four elements each."""
 
 
 def rescale(op: Operator, build: PlanBuilder) -> None:
@@ -53,22 +56,44 @@ def table(op: Operator, build: PlanBuilder) -> None:
 
 
 def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
-    """AVG_POOL2D of INT8 and INT16."""
+    """AVG_POOL2D of INT8 and INT16; large windows are summed along x, then along y."""
     x, y = build.value(op.inputs[0]), build.result(op.outputs[0])
+    zeros = number_row(build, op.inputs[1:3])
+    kernel = pair(op, "kernel")
+    rows, columns = (min(k, n) for k, n in zip(kernel, x.shape[1:3], strict=True))
+    if rows * (columns + 1) <= _LARGEST_WINDOW:
+        _average(op, build, (x, zeros, y), stage=0, dims=x.shape)
+        return
+    batch, ih, _, c = x.shape
+    sums = build.temporary(DType.INT32, (batch, ih, y.shape[2], c))
+    _average(op, build, (x, zeros, sums), stage=1, dims=x.shape)
+    _average(op, build, (sums, zeros, y), stage=2, dims=x.shape)
+
+
+def _average(
+    op: Operator,
+    build: PlanBuilder,
+    operands: tuple[Value, Value, Value],
+    *,
+    stage: int,
+    dims: tuple[int, ...],
+) -> None:
+    target = operands[2]
     kh, kw = pair(op, "kernel")
     sh, sw = pair(op, "stride")
     pad_top, _, pad_left, _ = quad(op, "pad")
-    count = elements(y.shape)
+    _, oh, ow, _ = build.shape(op.outputs[0])
+    count = elements(target.shape)
     build.emit(
         "avg_pool_int",
-        spec={"TYPE": x.dtype},
+        spec={"TYPE": build.tensor(op.inputs[0]).dtype, "STAGE": stage},
         params={
             "count": count,
-            "ih": x.shape[1],
-            "iw": x.shape[2],
-            "c": x.shape[3],
-            "oh": y.shape[1],
-            "ow": y.shape[2],
+            "ih": dims[1],
+            "iw": dims[2],
+            "c": dims[3],
+            "oh": oh,
+            "ow": ow,
             "kh": kh,
             "kw": kw,
             "sh": sh,
@@ -76,6 +101,6 @@ def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
             "pad_top": pad_top,
             "pad_left": pad_left,
         },
-        operands=(x, number_row(build, op.inputs[1:3]), y),
-        columns=destination_words(y.dtype, count),
+        operands=operands,
+        columns=destination_words(target.dtype, count),
     )

@@ -1,5 +1,8 @@
 // AVG_POOL2D of integers, NHWC (docs/kernel-interface.md). The sum is multiplied by TOSA's
 // reciprocal of the number of taps inside x. `zeros` holds the two zero points.
+//
+// Large windows take two dispatches: STAGE 1 sums along x, x (n, ih, iw, c) to INT32 (n, ih, ow, c), and
+// STAGE 2 sums those along y and scales. STAGE 0 is both in one.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
@@ -8,6 +11,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint TYPE = 3u;
+layout(constant_id = 2) const uint STAGE = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -73,14 +77,28 @@ Window window_at(uint pixel) {
     return w;
 }
 
+const uint ROWS = 1u;
+const uint COLUMNS = 2u;
+
+// Sum of `length` elements of x, `step` apart, less their zero points.
+int sum_of(uint at, uint length, uint step) {
+    int x_zero = zeros[0];
+    int sum = 0;
+    for (uint k = 0u; k < length; k++) {
+        sum += widen_int(TYPE, lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at)) - x_zero;
+        at += step;
+    }
+    return sum;
+}
+
 uint averaged(Window w, uint channel) {
     int sum = 0;
-    int x_zero = zeros[0];
     for (uint iy = w.rows.x; iy < w.rows.y; iy++) {
-        uint at = ((w.image * ih + iy) * iw + w.columns.x) * c + channel;
-        for (uint ix = w.columns.x; ix < w.columns.y; ix++) {
-            sum += widen_int(TYPE, lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at)) - x_zero;
-            at += c;
+        uint row = w.image * ih + iy;
+        if (STAGE == COLUMNS) {
+            sum += int(x_words[(row * ow + w.pixel % ow) * c + channel]);
+        } else {
+            sum += sum_of((row * iw + w.columns.x) * c + channel, w.columns.y - w.columns.x, c);
         }
     }
     int mean = wide_scaled(wide_product(sum, w.multiplier), w.shift, false);
@@ -89,8 +107,20 @@ uint averaged(Window w, uint channel) {
     return uint(clamp(mean, -limit - 1 - y_zero, limit - y_zero) + y_zero) & lane_mask(TYPE);
 }
 
+// Element i of (n, ih, ow, c).
+uint row_sum(uint i) {
+    uint place_in_rows = i / c;
+    uint row = place_in_rows / ow;
+    uvec2 columns = inside(place_in_rows - row * ow, sw, pad_left, kw, iw);
+    return uint(sum_of((row * iw + columns.x) * c + i - place_in_rows * c, columns.y - columns.x, c));
+}
+
 void main() {
     uint i = invocation();
+    if (STAGE == ROWS) {
+        if (i < count) y_words[i] = row_sum(i);
+        return;
+    }
     uint lanes = lanes_of(TYPE);
     if (i > (count - 1u) / lanes) return;
     uint first = i * lanes;

@@ -3,7 +3,8 @@
 // An invocation makes TILE pixels of 8 output channels; neighbouring invocations take neighbouring
 // channels. w is INT8 [kd][kh][kw][ic][8 * columns], filled up with zeros, so that a word holds four
 // neighbouring channels; `bias` holds the zero points of x and w and then the bias. FOURS says that
-// ic is a multiple of four. A tap outside x is the zero point, which adds nothing.
+// ic is a multiple of four. A tap outside x is the zero point, which adds nothing. Taps and channels
+// may be dealt out to several dispatches: all but the first add to y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
@@ -26,9 +27,16 @@ layout(push_constant) uniform Params {
     uint oh;
     uint ow;
     uint oc;
-    uint kd;
     uint kh;
     uint kw;
+    uint z_first;
+    uint z_last;
+    uint y_first;
+    uint y_last;
+    uint x_first;
+    uint x_last;
+    uint c_first;
+    uint c_last;
     uint sz;
     uint sy;
     uint sx;
@@ -44,7 +52,7 @@ layout(push_constant) uniform Params {
 layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
 layout(set = 0, binding = 1) readonly buffer W { uint w_words[]; };
 layout(set = 0, binding = 2) readonly buffer Bias { int bias[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+layout(set = 0, binding = 3) buffer Y { int y[]; };
 
 #include "linear.glsl"
 #include "integers.glsl"
@@ -62,17 +70,21 @@ uint tap_position(uint position, uint k, uint stride, uint dilation, uint pad, u
 }
 
 void store(uint to, uint channel, Sums sums) {
+    bool begun = (z_first | y_first | x_first | c_first) != 0u;
     for (uint k = 0u; k < 4u; k++) {
         if (channel + k >= oc) return;
         if (TWO_WORDS) {
+            uint at = 2u * (to + k);
             uint from = HEADER + 2u * (channel + k) * bias_step;
+            uint old_low = uint(begun ? y[at] : bias[from]);
+            int old_high = begun ? y[at + 1u] : bias[from + 1u];
             uint carry;
-            uint low = uaddCarry(uint(sums.low[k]), uint(bias[from]), carry);
-            int high = sums.high[k] + bias[from + 1u] + int(carry);
-            y[2u * (to + k)] = int(low);
-            y[2u * (to + k) + 1u] = (high << 16) >> 16;
+            uint low = uaddCarry(uint(sums.low[k]), old_low, carry);
+            int high = sums.high[k] + old_high + int(carry);
+            y[at] = int(low);
+            y[at + 1u] = (high << 16) >> 16;
         } else {
-            y[to + k] = sums.low[k] + bias[HEADER + (channel + k) * bias_step];
+            y[to + k] = sums.low[k] + (begun ? y[to + k] : bias[HEADER + (channel + k) * bias_step]);
         }
     }
 }
@@ -93,17 +105,18 @@ void main() {
     int x_zero = bias[0];
     ivec4 w_zero = ivec4(bias[1]);
     uint depth = FOURS != 0u ? ic >> 2 : ic;
+    uint c_begin = FOURS != 0u ? c_first >> 2 : c_first;
+    uint c_end = FOURS != 0u ? c_last >> 2 : c_last;
     uint next = 2u * columns;
-    uint weight = 2u * column;
     Sums left[TILE];
     Sums right[TILE];
     for (uint p = 0u; p < TILE; p++) {
         left[p] = Sums(ivec4(0), ivec4(0));
         right[p] = Sums(ivec4(0), ivec4(0));
     }
-    for (uint kz = 0u; kz < kd; kz++) {
-        for (uint ky = 0u; ky < kh; ky++) {
-            for (uint kx = 0u; kx < kw; kx++) {
+    for (uint kz = z_first; kz < z_last; kz++) {
+        for (uint ky = y_first; ky < y_last; ky++) {
+            for (uint kx = x_first; kx < x_last; kx++) {
                 uint from[TILE];
                 bool inside[TILE];
                 bool any = false;
@@ -115,12 +128,10 @@ void main() {
                     any = any || inside[p];
                     from[p] = inside[p] ? (((image * id + iz) * ih + iy) * iw + ix) * depth : 0u;
                 }
-                if (!any) {
-                    weight += ic * next;
-                    continue;
-                }
+                if (!any) continue;
+                uint weight = (((kz * kh + ky) * kw + kx) * ic + c_first) * next + 2u * column;
                 if (FOURS != 0u) {
-                    for (uint c = 0u; c < depth; c++) {
+                    for (uint c = c_begin; c < c_end; c++) {
                         ivec4 v[TILE];
                         for (uint p = 0u; p < TILE; p++) {
                             v[p] = inside[p] ? x_values(from[p] + c) - x_zero : ivec4(0);
@@ -136,7 +147,7 @@ void main() {
                         }
                     }
                 } else {
-                    for (uint c = 0u; c < depth; c++) {
+                    for (uint c = c_begin; c < c_end; c++) {
                         ivec4 a = bytes_of(w_words[weight]) - w_zero;
                         ivec4 b = bytes_of(w_words[weight + 1u]) - w_zero;
                         weight += next;

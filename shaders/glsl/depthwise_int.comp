@@ -5,7 +5,8 @@
 // `bias` holds the zero points of x and w and then the bias. FOURS says that the multiplier is 1 and
 // oc a multiple of four. KW and SX, if not 0, are the kernel's width and stride along x (dilation 1):
 // then each x of a row is loaded once for all pixels that it belongs to. A tap outside x is the zero
-// point, which adds nothing.
+// point, which adds nothing. Rows of taps may be dealt out to several dispatches, [y_first, kh) each:
+// all but the first add to y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
@@ -37,12 +38,13 @@ layout(push_constant) uniform Params {
     uint pad_left;
     uint multiplier;
     uint bias_step;
+    uint y_first;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
 layout(set = 0, binding = 1) readonly buffer W { uint w_words[]; };
 layout(set = 0, binding = 2) readonly buffer Bias { int bias[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+layout(set = 0, binding = 3) buffer Y { int y[]; };
 
 #include "linear.glsl"
 #include "integers.glsl"
@@ -66,10 +68,10 @@ void main() {
     ivec4 w_zero = ivec4(bias[1]);
     uint channel = 4u * column;
     uvec4 source = min((uvec4(0u, 1u, 2u, 3u) + channel) / multiplier, uvec4(ic - 1u));
-    uint weight = column;
+    uint weight = y_first * kw * columns + column;
     Sums sums[TILE];
     for (uint p = 0u; p < TILE; p++) sums[p] = Sums(ivec4(0), ivec4(0));
-    for (uint ky = 0u; ky < kh; ky++) {
+    for (uint ky = y_first; ky < kh; ky++) {
         uint iy = oy * sy + ky * dy - pad_top;
         if (iy >= ih) {
             weight += kw * columns;
@@ -113,14 +115,18 @@ void main() {
         for (uint k = 0u; k < 4u; k++) {
             if (channel + k >= oc) break;
             if (TWO_WORDS) {
+                uint at = 2u * (to + k);
                 uint from = HEADER + 2u * (channel + k) * bias_step;
+                uint old_low = uint(y_first != 0u ? y[at] : bias[from]);
+                int old_high = y_first != 0u ? y[at + 1u] : bias[from + 1u];
                 uint carry;
-                uint low = uaddCarry(uint(sums[p].low[k]), uint(bias[from]), carry);
-                int high = sums[p].high[k] + bias[from + 1u] + int(carry);
-                y[2u * (to + k)] = int(low);
-                y[2u * (to + k) + 1u] = (high << 16) >> 16;
+                uint low = uaddCarry(uint(sums[p].low[k]), old_low, carry);
+                int high = sums[p].high[k] + old_high + int(carry);
+                y[at] = int(low);
+                y[at + 1u] = (high << 16) >> 16;
             } else {
-                y[to + k] = sums[p].low[k] + bias[HEADER + (channel + k) * bias_step];
+                int old = y_first != 0u ? y[to + k] : bias[HEADER + (channel + k) * bias_step];
+                y[to + k] = sums[p].low[k] + old;
             }
         }
     }

@@ -3,7 +3,7 @@
 //
 // An invocation makes TILE rows of four columns; neighbouring invocations take neighbouring columns.
 // The rows of b are filled up to `row` groups of four; `zeros` holds zx and zb. FOURS says that c is
-// a multiple of four.
+// a multiple of four. The sum may be dealt out to several dispatches: all but the first add to y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 
@@ -20,12 +20,14 @@ layout(push_constant) uniform Params {
     uint c;
     uint w;
     uint row;
+    uint c_first;
+    uint c_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
 layout(set = 0, binding = 1) readonly buffer B { uint b_words[]; };
 layout(set = 0, binding = 2) readonly buffer Zeros { int zeros[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { int y[]; };
+layout(set = 0, binding = 3) buffer Y { int y[]; };
 
 #include "linear.glsl"
 #include "integers.glsl"
@@ -57,8 +59,9 @@ void main() {
         from[r] = (n * h + min(first + r, h - 1u)) * depth;
         sums[r] = Sums(ivec4(0), ivec4(0));
     }
-    uint at = n * c * row + column;
-    for (uint k = 0u; k < depth; k++) {
+    uint at = (n * c + c_first) * row + column;
+    uint k_end = FOURS != 0u ? c_last >> 2 : c_last;
+    for (uint k = FOURS != 0u ? c_first >> 2 : c_first; k < k_end; k++) {
         if (FOURS != 0u) {
             ivec4 v[TILE];
             for (uint r = 0u; r < TILE; r++) v[r] = x_values(from[r] + k) - x_zero;
@@ -81,10 +84,18 @@ void main() {
         for (uint j = 0u; j < 4u; j++) {
             if (channel + j >= w) break;
             if (TWO_WORDS) {
-                y[2u * (to + j)] = sums[r].low[j];
-                y[2u * (to + j) + 1u] = (sums[r].high[j] << 16) >> 16;
+                uint place_of_y = 2u * (to + j);
+                uint carry = 0u;
+                uint low = uint(sums[r].low[j]);
+                int high = sums[r].high[j];
+                if (c_first != 0u) {
+                    low = uaddCarry(low, uint(y[place_of_y]), carry);
+                    high += y[place_of_y + 1u] + int(carry);
+                }
+                y[place_of_y] = int(low);
+                y[place_of_y + 1u] = (high << 16) >> 16;
             } else {
-                y[to + j] = sums[r].low[j];
+                y[to + j] = sums[r].low[j] + (c_first != 0u ? y[to + j] : 0);
             }
         }
     }

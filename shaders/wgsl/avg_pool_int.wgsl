@@ -1,7 +1,9 @@
 // AVG_POOL2D of integers, NHWC (docs/kernel-interface.md). `zeros` is [zero point of x, of y].
+// STAGE 1 only sums along x, to INT32; STAGE 2 takes such sums and does the rest; STAGE 0 does all.
 
 override WORKGROUP: u32 = 64;
 override TYPE: u32;
+override STAGE: u32;
 
 struct Params {
     count: u32,
@@ -41,6 +43,16 @@ fn reciprocal(taps: u32, power: u32) -> u32 {
     return quotient;
 }
 
+// The sum of a row's x in these columns, less their zero points.
+fn along_row(row: u32, columns: vec2<u32>, channel: u32) -> i32 {
+    var sum = 0;
+    for (var ix = columns.x; ix < columns.y; ix++) {
+        let at = (row * params.iw + ix) * params.c + channel;
+        sum += widen_int(TYPE, lane_bits(x[at / lanes_of(TYPE)], TYPE, at));
+    }
+    return sum - i32(columns.y - columns.x) * zeros[0];
+}
+
 fn averaged(e: u32) -> u32 {
     let channel = e % params.c;
     let pixel = e / params.c;
@@ -50,13 +62,14 @@ fn averaged(e: u32) -> u32 {
     let first = (out_row / params.oh) * params.ih;
     var sum = 0;
     for (var iy = rows.x; iy < rows.y; iy++) {
-        for (var ix = columns.x; ix < columns.y; ix++) {
-            let at = ((first + iy) * params.iw + ix) * params.c + channel;
-            sum += widen_int(TYPE, lane_bits(x[at / lanes_of(TYPE)], TYPE, at));
+        if (STAGE == 2u) {
+            let at = ((first + iy) * params.ow + pixel % params.ow) * params.c + channel;
+            sum += bitcast<i32>(x[at]);
+        } else {
+            sum += along_row(first + iy, columns, channel);
         }
     }
     let taps = (rows.y - rows.x) * (columns.y - columns.x);
-    sum -= i32(taps) * zeros[0];
     let power = places(taps);
     let multiplier = bitcast<i32>(reciprocal(taps, power));
     let mean = scaled_down(product(sum, multiplier), 30u + power, false);
@@ -72,6 +85,14 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    if (STAGE == 1u) {
+        if (i >= params.count) { return; }
+        let place_in_rows = i / params.c;
+        let col = place_in_rows % params.ow;
+        let columns = clip(col, params.sw, params.pad_left, params.kw, params.iw);
+        y[i] = bitcast<u32>(along_row(place_in_rows / params.ow, columns, i % params.c));
+        return;
+    }
     let lanes = lanes_of(TYPE);
     if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
     var word = 0u;

@@ -12,7 +12,9 @@ struct Params {
     count: u32, columns: u32, tiles: u32,
     id: u32, ih: u32, iw: u32, ic: u32,
     od: u32, oh: u32, ow: u32, oc: u32,
-    kd: u32, kh: u32, kw: u32,
+    kh: u32, kw: u32,
+    z_first: u32, z_last: u32, y_first: u32, y_last: u32,
+    x_first: u32, x_last: u32, c_first: u32, c_last: u32,
     sz: u32, sy: u32, sx: u32,
     dz: u32, dy: u32, dx: u32,
     pad_front: u32, pad_top: u32, pad_left: u32,
@@ -61,13 +63,22 @@ fn pixel_of(number: u32) -> vec3<u32> {
     return vec3<u32>(number % params.ow, line % params.oh, line / params.oh);
 }
 
+// Whether another dispatch made the sums of the taps and channels in front.
+fn continues() -> bool {
+    return max(max(params.z_first, params.y_first), max(params.x_first, params.c_first)) > 0u;
+}
+
 fn store(at: u32, channel: u32, low: i32, high: i32) {
     if (channel >= params.oc) { return; }
     if (two_words()) {
         let from_word = 2u + 2u * channel * params.bias_step;
-        let v = with_bias(low, high, bias[from_word], bias[from_word + 1u]);
+        var before = vec2<i32>(bias[from_word], bias[from_word + 1u]);
+        if (continues()) { before = vec2<i32>(y[at * 2u], y[at * 2u + 1u]); }
+        let v = with_bias(low, high, before.x, before.y);
         y[at * 2u] = v.x;
         y[at * 2u + 1u] = v.y;
+    } else if (continues()) {
+        y[at] += low;
     } else {
         y[at] = low + bias[2u + channel * params.bias_step];
     }
@@ -115,17 +126,24 @@ fn main(
     var b1 = Sums();
     var b2 = Sums();
     var b3 = Sums();
-    let taps = params.kd * params.kh * params.kw;
+    let size = vec3<u32>(
+        params.x_last - params.x_first,
+        params.y_last - params.y_first,
+        params.z_last - params.z_first);
+    let start = vec3<u32>(params.x_first, params.y_first, params.z_first);
+    let taps = size.x * size.y * size.z;
     for (var t = 0u; t < taps; t++) {
-        let line = t / params.kw;
-        let tap = vec3<u32>(t % params.kw, line % params.kh, line / params.kh);
+        let line = t / size.x;
+        let tap = start + vec3<u32>(t % size.x, line % size.y, line / size.y);
         let p0 = place_of(image, pixel0, tap);
         let p1 = place_of(image, pixel1, tap);
         let p2 = place_of(image, pixel2, tap);
         let p3 = place_of(image, pixel3, tap);
         if (!(p0.present || p1.present || p2.present || p3.present)) { continue; }
-        var at = (t * params.ic * params.columns + column) * 2u;
-        for (var c = 0u; c < params.ic; c++) {
+        let number_of_tap = (tap.z * params.kh + tap.y) * params.kw + tap.x;
+        let row = number_of_tap * params.ic + params.c_first;
+        var at = (row * params.columns + column) * 2u;
+        for (var c = params.c_first; c < params.c_last; c++) {
             let wa = four_bytes(w[at]) - w_zero;
             let wb = four_bytes(w[at + 1u]) - w_zero;
             at += 2u * params.columns;

@@ -16,7 +16,7 @@ struct Params {
     oh: u32, ow: u32, oc: u32,
     kh: u32, kw: u32, sy: u32, sx: u32, dy: u32, dx: u32,
     pad_top: u32, pad_left: u32,
-    multiplier: u32, bias_step: u32,
+    multiplier: u32, bias_step: u32, y_first: u32,
     zero: u32,
 }
 
@@ -52,9 +52,14 @@ fn store(at: u32, channel: u32, low: i32, high: i32) {
     if (channel >= params.oc) { return; }
     if (two_words()) {
         let from_word = 2u + 2u * channel * params.bias_step;
-        let v = with_bias(low, high, bias[from_word], bias[from_word + 1u]);
+        var before = vec2<i32>(bias[from_word], bias[from_word + 1u]);
+        if (params.y_first > 0u) { before = vec2<i32>(y[at * 2u], y[at * 2u + 1u]); }
+        let v = with_bias(low, high, before.x, before.y);
         y[at * 2u] = v.x;
         y[at * 2u + 1u] = v.y;
+    } else if (params.y_first > 0u) {
+        // Another dispatch made the sums of the rows in front.
+        y[at] += low;
     } else {
         y[at] = low + bias[2u + channel * params.bias_step];
     }
@@ -88,7 +93,7 @@ fn main(
     var s1 = Sums();
     var s2 = Sums();
     var s3 = Sums();
-    for (var ky = 0u; ky < params.kh; ky++) {
+    for (var ky = params.y_first; ky < params.kh; ky++) {
         let iy = oy * params.sy + ky * params.dy - params.pad_top;
         if (iy >= params.ih) { continue; }
         let row = image * params.ih + iy;

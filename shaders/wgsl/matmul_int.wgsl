@@ -6,7 +6,12 @@ override WORKGROUP: u32 = 64;
 override X_TYPE: u32;
 override FOURS: u32;
 
-struct Params { count: u32, tiles: u32, h: u32, c: u32, w: u32, row: u32, zero: u32 }
+struct Params {
+    count: u32, tiles: u32,
+    h: u32, c: u32, w: u32, row: u32,
+    c_first: u32, c_last: u32,
+    zero: u32,
+}
 
 @group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> b: array<u32>;
@@ -31,9 +36,16 @@ fn group_of_b(at: u32) -> vec4<i32> {
 
 fn store(to: u32, column: u32, low: i32, high: i32) {
     if (column >= params.w) { return; }
+    // Another dispatch may have summed up to c_first.
+    let continues = params.c_first > 0u;
     if (two_words()) {
-        y[to * 2u] = low;
-        y[to * 2u + 1u] = high_48(high);
+        var before = vec2<i32>();
+        if (continues) { before = vec2<i32>(y[to * 2u], y[to * 2u + 1u]); }
+        let v = with_bias(low, high, before.x, before.y);
+        y[to * 2u] = v.x;
+        y[to * 2u + 1u] = v.y;
+    } else if (continues) {
+        y[to] += low;
     } else {
         y[to] = low;
     }
@@ -78,8 +90,8 @@ fn main(
     var s5 = Sums();
     var s6 = Sums();
     var s7 = Sums();
-    var at = n * params.c * params.row + column;
-    for (var k = 0u; k < params.c; k++) {
+    var at = (n * params.c + params.c_first) * params.row + column;
+    for (var k = params.c_first; k < params.c_last; k++) {
         let right = group_of_b(at) - b_zero;
         at += params.row;
         s0 = plus(s0, value_at(r0 + k) * right, two_words());
