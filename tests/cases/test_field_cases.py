@@ -84,7 +84,8 @@ def identities() -> list[str]:
 def split() -> tuple[list[str], list[str]]:
     """The cases that must run, and those that must be refused."""
     absent = {name for names in NOT_ADMITTED.values() for name in names}
-    runs, refused = [], []
+    runs: list[str] = []
+    refused: list[str] = []
     for name in identities():
         if case(name).is_refused:
             refused.append(name)

@@ -448,8 +448,8 @@ def bits_of_integers(p: Program, dtype: DType) -> None:
 def small_integers(p: Program, dtype: DType) -> None:
     """INT8 and INT16 where they compute and do not only move."""
     b = p.build
-    info = np.iinfo(dtype.numpy)
-    least, most = int(info.min), int(info.max)
+    width = 8 * dtype.numpy.itemsize
+    least, most = -(1 << (width - 1)), (1 << (width - 1)) - 1
     for left, right in FEW:
         x, y = (
             p.integers(dtype, left, least, most),
