@@ -46,6 +46,7 @@ class TestResult:
         backend: backend specification.
         status: how it ended.
         reason: what is wrong, or not supported.
+        dtype: type of the operator's data operand, "" for a refused program.
     """
 
     __test__ = False  # for pytest, which takes the name for a test
@@ -55,6 +56,7 @@ class TestResult:
     backend: str
     status: Status
     reason: str = ""
+    dtype: str = ""
 
     def line(self) -> str:
         """The result as a line of JSON."""
@@ -75,6 +77,7 @@ class TestResult:
                 backend=data["backend"],
                 status=Status(data["status"]),
                 reason=data["reason"],
+                dtype=data.get("dtype", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(f"not a result line: {line[:80]!r}") from error
@@ -150,7 +153,8 @@ def run_case(case: Case, spec: str, accelerator: Accelerator) -> TestResult:
     test = case.test
 
     def ended(status: Status, reason: str = "") -> TestResult:
-        return TestResult(test.operator, test.name, spec, status, reason)
+        dtype = "" if isinstance(case.graph, Error) else _dtype(test, case.graph)
+        return TestResult(test.operator, test.name, spec, status, reason, dtype)
 
     if isinstance(case.graph, Error):
         if test.must_fail:
@@ -179,6 +183,17 @@ def run_case(case: Case, spec: str, accelerator: Accelerator) -> TestResult:
         if (complaint := _complaint(case, name, outputs.get(name)))
     ]
     return ended(Status.FAILED, "; ".join(wrong)) if wrong else ended(Status.PASSED)
+
+
+def _dtype(test: OfficialTest, graph: Graph) -> str:
+    """Type of the tested operator's data operand, or of what it makes."""
+    block = graph.main
+    for op in block.operators:
+        if op.op.name.lower() == test.operator:
+            names = op.inputs or op.outputs
+            name = names[1 if op.op in (Op.SELECT, Op.COND_IF) else 0]
+            return block.tensors[name].dtype.name
+    return ""
 
 
 def _complaint(case: Case, name: str, actual: Array | None) -> str:
