@@ -190,9 +190,10 @@ def _dtype(test: OfficialTest, graph: Graph) -> str:
     block = graph.main
     for op in block.operators:
         if op.op.name.lower() == test.operator:
-            names = op.inputs or op.outputs
-            name = names[1 if op.op in (Op.SELECT, Op.COND_IF) else 0]
-            return block.tensors[name].dtype.name
+            # SELECT and COND_IF have their condition in front.
+            condition = op.op in (Op.SELECT, Op.COND_IF)
+            names = op.inputs[condition:] or op.outputs
+            return block.tensors[names[0]].dtype.name
     return ""
 
 
