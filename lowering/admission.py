@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tosavk.core.plan import OperatorName
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.control import CALLS, FLOW_OPS, called_region
+from tosavk.lowering.custom import custom_name
 from tosavk.lowering.errors import AdmissionError, Kind, operator_name
-from tosavk.lowering.graph import Block, Graph, Operator
+from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.rules.table import RULES
 
 
@@ -28,6 +29,14 @@ def check_operator(op: Operator, block: Block) -> None:
     """
     if op.op in CONSTANT_OPS:
         return
+    if op.op is Op.CUSTOM:
+        domain, name = custom_name(op)
+        raise AdmissionError(
+            f"{op}: CUSTOM operator {name!r} of domain {domain!r} is unknown; register "
+            "its meaning (tosavk.custom.register)",
+            kind=Kind.UNSUPPORTED_OPERATOR,
+            operator=op,
+        )
     rule = RULES.get(op.op)
     if rule is None:
         raise AdmissionError(

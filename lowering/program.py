@@ -10,6 +10,7 @@ from tosavk.core.errors import Unsupported
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.lowering import target
 from tosavk.lowering.builder import CONSTANT_OPS
+from tosavk.lowering.custom import CustomOperators, custom, expand
 from tosavk.lowering.graph import Graph
 from tosavk.lowering.lower import Lowered, live_operators, lower_graph
 from tosavk.lowering.nvfp4.artifact import check_target, read_program
@@ -22,15 +23,23 @@ def load_graph(
     source: bytes | memoryview | Graph,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    operators: CustomOperators = custom,
 ) -> Graph:
     """Reads (if bytes) and verifies a program; all shapes are known afterwards.
+
+    Args:
+        source: the program.
+        shapes: shapes of inputs whose dimensions the file leaves open.
+        operators: meanings of CUSTOM operators, which are put in.
 
     Raises:
         ParseError: the bytes are no sound TOSA file.
         VerifyError: the program breaks a rule of TOSA, or a dimension is open.
     """
     graph = source if isinstance(source, Graph) else read_graph(source)
-    return verify(graph, shapes=shapes or {})
+    verified = verify(graph, shapes=shapes or {})
+    expanded = expand(verified, operators)
+    return verified if expanded is verified else verify(expanded)
 
 
 def intermediates(graph: Graph) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from tosavk.core.plan import Numerics
+    from tosavk.lowering.custom import custom
     from tosavk.lowering.graph import Graph
     from tosavk.lowering.tosa.builder import Builder
 
@@ -49,6 +50,7 @@ __all__ = [
     "TensorSpec",
     "Unsupported",
     "__version__",
+    "custom",
     "devices",
     "load",
     "open",
@@ -68,6 +70,7 @@ _HOMES = {
     "Session": "backends.session",
     "TensorSpec": "backends.session",
     "Unsupported": "core.errors",
+    "custom": "lowering.custom",
 }
 
 

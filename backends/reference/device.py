@@ -50,8 +50,7 @@ from tosavk.lowering import target
 from tosavk.lowering.graph import Block, Graph, Op
 from tosavk.lowering.nvfp4.artifact import Program, check_target, read_program
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
-from tosavk.lowering.tosa.reader import read_graph
-from tosavk.lowering.verify import verify
+from tosavk.lowering.program import load_graph
 
 UUID = b"tosavk-reference"
 _MAX_BUFFER_BYTES = 1 << 40
@@ -451,7 +450,7 @@ class ReferenceDevice:
                 f"TOSA is {FORMAT_TOSA:#x}, NVFP4 {FORMAT_NVFP4:#x}"
             )
         target.decode(artifact.target)
-        graph = verify(read_graph(artifact.view()), shapes={})
+        graph = load_graph(artifact.view())
         plan = Plan(slots_of(graph.main), (), (), (), (), (), Numerics.STRICT)
         return GraphProgram(graph, plan)
 
