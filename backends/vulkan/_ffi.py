@@ -147,6 +147,11 @@ def view(pointer: Cdata, nbytes: int) -> memoryview:
     return memoryview(ffi.buffer(ffi.cast("char *", pointer), nbytes)).cast("B")
 
 
+def pointer_to(data: memoryview) -> Cdata:
+    """A `char *` to flat, writable bytes; it does not keep them."""
+    return ffi.cast("char *", address_of(ffi.from_buffer(data)))
+
+
 def copy_in(pointer: Cdata, data: memoryview) -> None:
     """Copies `data` to `pointer`."""
     ffi.memmove(pointer, data, len(data))
@@ -262,6 +267,7 @@ DEVICE_FUNCTIONS = (
     "vkCreateFence",
     "vkCreatePipelineCache",
     "vkCreatePipelineLayout",
+    "vkCreateSemaphore",
     "vkCreateShaderModule",
     "vkDestroyBuffer",
     "vkDestroyCommandPool",
@@ -272,6 +278,7 @@ DEVICE_FUNCTIONS = (
     "vkDestroyPipeline",
     "vkDestroyPipelineCache",
     "vkDestroyPipelineLayout",
+    "vkDestroySemaphore",
     "vkDestroyShaderModule",
     "vkDeviceWaitIdle",
     "vkEndCommandBuffer",
@@ -285,10 +292,12 @@ DEVICE_FUNCTIONS = (
     "vkMapMemory",
     "vkQueueSubmit2",
     "vkResetFences",
+    "vkSignalSemaphore",
     "vkUnmapMemory",
     "vkUpdateDescriptorSets",
     "vkWaitForFences",
 )
+DEVICE_OPTIONAL = ("vkGetMemoryHostPointerPropertiesEXT",)
 
 
 def unwrapped(name: str, function: Function) -> Function:
@@ -326,7 +335,7 @@ class Loader:
         def resolve(name: str) -> Function | None:
             return _typed(name, get(device, name.encode()))
 
-        return Calls(DEVICE_FUNCTIONS, resolve, self._wrap)
+        return Calls(DEVICE_FUNCTIONS, resolve, self._wrap, optional=DEVICE_OPTIONAL)
 
     def _resolver(self, instance: Cdata) -> Callable[[str], Function | None]:
         def resolve(name: str) -> Function | None:

@@ -41,7 +41,8 @@ def alignment_of(address: int) -> int:
     return min(address & -address, ALIGNMENT_CAP) if address else ALIGNMENT_CAP
 
 
-def _usage(device: LogicalDevice) -> int:
+def buffer_usage(device: LogicalDevice) -> int:
+    """The usage flags of every buffer."""
     usage = (
         const.BUFFER_USAGE_STORAGE_BUFFER_BIT
         | const.BUFFER_USAGE_TRANSFER_SRC_BIT
@@ -52,8 +53,19 @@ def _usage(device: LogicalDevice) -> int:
     return usage
 
 
+def address_flags(device: LogicalDevice, scratch: Scratch) -> Cdata:
+    """What lets the address of memory be asked for, to chain to an allocation."""
+    if not device.record.features.buffer_device_address:
+        return None
+    return scratch.struct(
+        "VkMemoryAllocateFlagsInfo", flags=const.MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
+    )
+
+
 def _create_buffer(device: LogicalDevice, nbytes: int) -> Cdata:
-    info = Scratch().struct("VkBufferCreateInfo", size=nbytes, usage=_usage(device))
+    info = Scratch().struct(
+        "VkBufferCreateInfo", size=nbytes, usage=buffer_usage(device)
+    )
     return device.create("vkCreateBuffer", "VkBuffer", info, what=f"{nbytes} bytes")
 
 
@@ -182,16 +194,10 @@ class Block:
 
     def _allocate(self, device: LogicalDevice) -> Cdata:
         scratch = Scratch()
-        flags = None
-        if device.record.features.buffer_device_address:
-            flags = scratch.struct(
-                "VkMemoryAllocateFlagsInfo",
-                flags=const.MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
-            )
         placement = self.placement
         info = scratch.struct(
             "VkMemoryAllocateInfo",
-            pNext=flags,
+            pNext=address_flags(device, scratch),
             allocationSize=self.allocation_bytes,
             memoryTypeIndex=placement.index,
         )

@@ -13,6 +13,10 @@ from tosavk.core.errors import ResourceLimit, Unsupported
 class VulkanAllocation:
     """The memory of one buffer (`core.device.Allocation`).
 
+    Args:
+        block: the VkBuffer and its memory; they belong to this object.
+        transfers: for copies to memory that is not mapped.
+
     Attributes:
         info: what was really allocated.
         block: the VkBuffer and its memory.
@@ -20,36 +24,12 @@ class VulkanAllocation:
 
     __slots__ = ("_transfers", "block", "info")
 
-    def __init__(
-        self,
-        device: LogicalDevice,
-        plan: MemoryPlan,
-        transfers: Transfers,
-        desc: BufferDesc,
-    ) -> None:
-        """Allocates the buffer.
-
-        Raises:
-            Unsupported: the domain has no memory type.
-            ResourceLimit: too large, or the alignment cannot be had.
-            ModelError: the driver refused.
-        """
-        placement = plan.placement(desc.domain)
-        if placement is None:
-            raise Unsupported(
-                f"{device.record.name} has no memory for the domain {desc.domain.name}"
-            )
-        block = Block(device, desc.nbytes, placement)
-        if block.alignment < desc.alignment:
-            got = block.alignment
-            block.free()
-            raise ResourceLimit(
-                f"alignment {desc.alignment} was asked for, the driver gave {got}"
-            )
+    def __init__(self, block: Block, transfers: Transfers) -> None:
+        """Takes a block over."""
         properties = BufferProperties.DIRECT_BINDING
-        if placement.mapped:
+        if block.placement.mapped:
             properties |= BufferProperties.HOST_VISIBLE
-        if placement.flags & DEVICE_LOCAL:
+        if block.placement.flags & DEVICE_LOCAL:
             properties |= BufferProperties.DEVICE_LOCAL
         self.info = BufferInfo(block.allocation_bytes, block.alignment, properties)
         self.block = block
@@ -77,3 +57,28 @@ class VulkanAllocation:
     def free(self) -> None:
         """Gives the memory back; the device no longer uses it."""
         self.block.free()
+
+
+def allocate(
+    device: LogicalDevice, plan: MemoryPlan, transfers: Transfers, desc: BufferDesc
+) -> VulkanAllocation:
+    """Allocates the memory of a buffer.
+
+    Raises:
+        Unsupported: the domain has no memory type.
+        ResourceLimit: too large, or the alignment cannot be had.
+        ModelError: the driver refused.
+    """
+    placement = plan.placement(desc.domain)
+    if placement is None:
+        raise Unsupported(
+            f"{device.record.name} has no memory for the domain {desc.domain.name}"
+        )
+    block = Block(device, desc.nbytes, placement)
+    if block.alignment < desc.alignment:
+        got = block.alignment
+        block.free()
+        raise ResourceLimit(
+            f"alignment {desc.alignment} was asked for, the driver gave {got}"
+        )
+    return VulkanAllocation(block, transfers)

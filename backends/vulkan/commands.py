@@ -78,10 +78,23 @@ class Barrier:
         )
 
 
-def submit_info(scratch: Scratch, commands: Cdata) -> Cdata:
-    """A VkSubmitInfo2 of one command buffer; lives as long as `scratch`."""
+def wait_info(scratch: Scratch) -> Cdata:
+    """A VkSemaphoreSubmitInfo for a semaphore to be filled in, that shaders wait for."""
+    return scratch.struct("VkSemaphoreSubmitInfo", stageMask=_COMPUTE)
+
+
+def submit_info(scratch: Scratch, commands: Cdata, wait: Cdata = None) -> Cdata:
+    """A VkSubmitInfo2 of one command buffer; lives as long as `scratch`.
+
+    Args:
+        scratch: the owner.
+        commands: the VkCommandBuffer.
+        wait: a `wait_info`, or None to wait for nothing.
+    """
     return scratch.struct(
         "VkSubmitInfo2",
+        waitSemaphoreInfoCount=int(wait is not None),
+        pWaitSemaphoreInfos=wait,
         commandBufferInfoCount=1,
         pCommandBufferInfos=scratch.struct(
             "VkCommandBufferSubmitInfo", commandBuffer=commands

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import Cdata, Loader
 from tosavk.backends.vulkan.blocks import memory_plan
+from tosavk.backends.vulkan.gates import VulkanGate
 from tosavk.backends.vulkan.instance import Instance, open_instance
 from tosavk.backends.vulkan.kit import VulkanKit
 from tosavk.backends.vulkan.logical import LogicalDevice
@@ -30,7 +31,7 @@ from tosavk.core.descriptors import (
     DeviceLimits,
 )
 from tosavk.core.device import Lowered
-from tosavk.core.errors import DeviceCreationFailed, ModelError
+from tosavk.core.errors import DeviceCreationFailed, ModelError, Unsupported
 from tosavk.core.plan import PlanLimits
 
 MAX_SEGMENT_BYTES = 1 << 28
@@ -118,6 +119,22 @@ class VulkanDevice:
         from tosavk.backends.nvfp4_check import lower_for
 
         return lower_for(self, artifact, numerics=self._options.numerics)
+
+    @property
+    def host_import_alignment(self) -> int | None:
+        """What imported host memory must be aligned to; None: nothing is imported."""
+        return self.record.limits.host_import_alignment or None
+
+    def create_gate(self) -> VulkanGate:
+        """Makes a counter that queued work can wait for.
+
+        Raises:
+            Unsupported: the driver has no timeline semaphores.
+            ModelError: the driver refused.
+        """
+        if not self.record.features.timeline_semaphore:
+            raise Unsupported(f"{self.name} has no timeline semaphores, hence no gates")
+        return VulkanGate(self._logical)
 
     def create_kit(self) -> VulkanKit:
         """Creates the objects of a context.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tosavk.backends.vulkan._ffi import NULL, Scratch, const
-from tosavk.backends.vulkan.buffers import VulkanAllocation
+from tosavk.backends.vulkan.buffers import VulkanAllocation, allocate
 from tosavk.backends.vulkan.descriptors import Range
+from tosavk.backends.vulkan.imports import ImportedBlock
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import MemoryPlan
 from tosavk.backends.vulkan.pipelines import Pipelines
@@ -51,9 +52,18 @@ class VulkanKit:
         """Allocates memory for a buffer.
 
         Raises:
-            ModelError: see `VulkanAllocation`.
+            ModelError: see `buffers.allocate`.
         """
-        return VulkanAllocation(self._device, self._memory, self._transfers, desc)
+        return allocate(self._device, self._memory, self._transfers, desc)
+
+    def import_memory(self, desc: BufferDesc, data: memoryview) -> VulkanAllocation:
+        """Makes host memory a buffer of at least `desc.nbytes`.
+
+        Raises:
+            ModelError: see `ImportedBlock`; `data` stays the caller's then.
+        """
+        del desc  # the whole of `data` is imported
+        return VulkanAllocation(ImportedBlock(self._device, data), self._transfers)
 
     def load(self, lowered: Lowered) -> VulkanProgram:
         """Creates pipelines and arena, uploads constants, runs the prologue.

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Protocol
 
 from tosavk.backends.vulkan._ffi import (
     NULL,
@@ -18,11 +19,13 @@ from tosavk.backends.vulkan._ffi import (
 from tosavk.backends.vulkan.instance import Instance
 from tosavk.backends.vulkan.probe import (
     COOPERATIVE_MATRIX,
+    HOST_MEMORY,
     PORTABILITY_SUBSET,
     DeviceRecord,
     matrix_lack,
 )
 from tosavk.core.errors import (
+    Busy,
     DeviceCreationFailed,
     DeviceLost,
     Error,
@@ -37,6 +40,15 @@ STEP_NS = 250_000_000
 
 ABANDON_NS = 5_000_000_000
 """How long `close` waits for a device that has timed out before."""
+
+
+class Held(Protocol):
+    """A gate, as far as the queue is concerned."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether work in the queue waits for it."""
+        ...
 
 
 class LogicalDevice:
@@ -69,6 +81,7 @@ class LogicalDevice:
         self._idle_pending = False
         self._allocations = 0
         self._parked: list[Callable[[], None]] = []
+        self._gates: set[Held] = set()
         with ExitStack() as undo:
             self.handle = _create(instance, record, physical, family)
             try:
@@ -136,6 +149,27 @@ class LogicalDevice:
         """Gives memory back."""
         self.calls.vkFreeMemory(self.handle, memory, NULL)
         self._allocations -= 1
+
+    def watch_gate(self, gate: Held) -> None:
+        """From now on `require_flow` asks this gate too."""
+        self._gates.add(gate)
+
+    def forget_gate(self, gate: Held) -> None:
+        """The gate is gone."""
+        self._gates.discard(gate)
+
+    def require_flow(self, what: str) -> None:
+        """Refuses to wait for the queue behind work that waits for a gate.
+
+        Raises:
+            Busy: such work is queued; the message names `what`.
+        """
+        if any(gate.holds for gate in self._gates):
+            raise Busy(
+                f"{self.record.name}: {what} needs the queue, and work that waits for "
+                "an unraised gate is queued in front; raise the gate first, or use "
+                "mapped memory"
+            )
 
     def wait_fence(self, fences: Cdata, timeout_ns: int) -> bool:
         """Waits for a fence in bounded steps; False if it is not signalled in time.
@@ -270,8 +304,9 @@ def _create(
     )
     first = v12
     core = scratch.new("VkPhysicalDeviceFeatures *", {"robustBufferAccess": 1})
-    # The specification demands this extension wherever it is offered.
+    # The specification demands the first one wherever it is offered.
     extensions = [PORTABILITY_SUBSET] * (PORTABILITY_SUBSET in record.extensions)
+    extensions += [HOST_MEMORY] * bool(record.limits.host_import_alignment)
     if matrices:
         extensions.append(COOPERATIVE_MATRIX)
         core.shaderInt16 = 1

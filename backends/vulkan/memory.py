@@ -98,6 +98,26 @@ class MemoryPlan:
         return found
 
 
+def import_placement(types: Sequence[MemoryType], mask: int) -> Placement | None:
+    """The memory type for imported host memory; None if there is none.
+
+    Near the device before others, then the first one. `EXCLUDED` holds here too.
+
+    Args:
+        types: the device's table.
+        mask: bit i is set if type i takes this memory and this buffer.
+    """
+    found = [
+        Placement(index, kind.heap, kind.flags, mapped=True)
+        for index, kind in enumerate(types)
+        if mask >> index & 1
+        and kind.flags & MAPPABLE == MAPPABLE
+        and not kind.flags & EXCLUDED
+    ]
+    near = [place for place in found if place.flags & DEVICE_LOCAL]
+    return next(iter(near or found), None)
+
+
 def plan_memory(
     types: Sequence[MemoryType],
     *,

@@ -30,8 +30,10 @@ from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
 from tosavk.core.plan import MatrixShape
 
 PORTABILITY_SUBSET = "VK_KHR_portability_subset"
+HOST_MEMORY = "VK_EXT_external_memory_host"
 COOPERATIVE_MATRIX = "VK_KHR_cooperative_matrix"
 MIN_STORAGE_BUFFERS = 4
+_LEAST_DIFFERENCE = (1 << 31) - 1
 _VERSION_1_1 = (1 << 22) | (1 << 12)
 _VERSION_1_2 = (1 << 22) | (2 << 12)
 
@@ -77,6 +79,9 @@ class Limits:
         subgroup_stages: shader stages with subgroup operations.
         subgroup_operations: kinds of subgroup operations.
         subgroup_choice_stages: stages whose subgroup size may be chosen.
+        host_import_alignment: what address and size of imported host memory are
+            multiples of; 0 if none can be imported.
+        semaphore_difference: how far the values of one timeline semaphore may be apart.
     """
 
     storage_buffer_range: int = 1 << 27
@@ -96,6 +101,8 @@ class Limits:
     subgroup_stages: int = 0
     subgroup_operations: int = 0
     subgroup_choice_stages: int = 0
+    host_import_alignment: int = 0
+    semaphore_difference: int = _LEAST_DIFFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,15 +405,17 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
     v11 = scratch.struct("VkPhysicalDeviceVulkan11Properties")
     v12 = scratch.struct("VkPhysicalDeviceVulkan12Properties")
     v13 = scratch.struct("VkPhysicalDeviceVulkan13Properties")
+    host_memory = scratch.struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+    extensions = _extensions(calls, handle)
     maintenance3 = scratch.struct("VkPhysicalDeviceMaintenance3Properties")
     chain = [maintenance3] if version >= _VERSION_1_1 else []
     chain += [v11, v12] if version >= _VERSION_1_2 else []
     chain += [v13] if version >= API_VERSION else []
+    chain += [host_memory] if chain and HOST_MEMORY in extensions else []
     properties = scratch.struct("VkPhysicalDeviceProperties2", pNext=_linked(chain))
     if chain:
         calls.vkGetPhysicalDeviceProperties2(handle, properties)
     limits = core.limits
-    extensions = _extensions(calls, handle)
     features = _features(
         calls,
         handle,
@@ -447,6 +456,11 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
             subgroup_stages=int(v11.subgroupSupportedStages),
             subgroup_operations=int(v11.subgroupSupportedOperations),
             subgroup_choice_stages=int(v13.requiredSubgroupSizeStages),
+            host_import_alignment=_power_of_two(
+                int(host_memory.minImportedHostPointerAlignment)
+            ),
+            semaphore_difference=int(v12.maxTimelineSemaphoreValueDifference)
+            or _LEAST_DIFFERENCE,
         ),
         features=features,
         extensions=extensions,
@@ -456,6 +470,11 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
         queue_families=_queue_families(calls, handle),
         **_memory(calls, handle),
     )
+
+
+def _power_of_two(value: int) -> int:
+    """The value, or 0 if it is no power of two."""
+    return value if value & (value - 1) == 0 else 0
 
 
 def _linked(chain: Sequence[Cdata]) -> Cdata:

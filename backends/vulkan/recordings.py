@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tosavk.backends.vulkan._ffi import NULL, Cdata, Function, Scratch, const
-from tosavk.backends.vulkan.commands import submit_info
+from tosavk.backends.vulkan.commands import submit_info, wait_info
 from tosavk.backends.vulkan.descriptors import DescriptorSets, Range
+from tosavk.backends.vulkan.gates import VulkanGate
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.programs import VulkanProgram
+from tosavk.core.device import DeviceGate
+from tosavk.core.errors import InvalidArgument
 
 
 class VulkanRecording:
@@ -21,6 +24,7 @@ class VulkanRecording:
 
     __slots__ = (
         "_begin",
+        "_behind",
         "_commands",
         "_device",
         "_fence",
@@ -34,6 +38,7 @@ class VulkanRecording:
         "_status",
         "_submit",
         "_undo",
+        "_wait",
     )
 
     def __init__(self, device: LogicalDevice, pool: Cdata) -> None:
@@ -69,6 +74,8 @@ class VulkanRecording:
             undo.callback(calls.vkFreeCommandBuffers, handle, pool, 1, commands)
             self._commands = commands[0]
             self._info = submit_info(scratch, self._commands)
+            self._wait: Cdata = None
+            self._behind: Cdata = None
             self._fence = device.create_fence()
             undo.callback(calls.vkDestroyFence, handle, self._fence, NULL)
             self._fences = scratch.handle("VkFence", self._fence)
@@ -106,6 +113,26 @@ class VulkanRecording:
         code = self._submit(self._queue, 1, self._info, self._fence)
         if code:
             raise self._device.failure(code, "vkQueueSubmit2")
+
+    def launch_after(self, gate: DeviceGate, value: int) -> None:
+        """Hands the work to the queue, to start when a gate has reached a value.
+
+        Raises:
+            InvalidArgument: a gate of another backend.
+            DeviceLost: the work may have been accepted.
+            ModelError: any other; nothing was accepted.
+        """
+        if not isinstance(gate, VulkanGate):
+            raise InvalidArgument(f"{gate!r} is not a gate of this backend")
+        if self._behind is None:
+            self._wait = wait_info(self._scratch)
+            self._behind = submit_info(self._scratch, self._commands, self._wait)
+        self._wait.semaphore = gate.handle
+        self._wait.value = value
+        code = self._submit(self._queue, 1, self._behind, self._fence)
+        if code:
+            raise self._device.failure(code, "vkQueueSubmit2")
+        gate.hold(value)
 
     def poll(self) -> bool:
         """Whether the last launch is complete; never blocks.

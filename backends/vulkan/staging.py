@@ -80,9 +80,11 @@ class Transfers:
             timeout_ns: at most that long; after it the device is poisoned.
 
         Raises:
+            Busy: work that waits for an unraised gate is queued in front.
             DeviceLost: the device was lost, or the work did not end in time.
             ModelError: the driver refused.
         """
+        self._device.require_flow(what)
         device, calls = self._device, self._device.calls
         code = calls.vkResetFences(device.handle, 1, self._fences)
         device.check(code, "vkResetFences")
