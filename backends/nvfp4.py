@@ -123,7 +123,7 @@ class Nvfp4Session:
         if slot is None or slot.role is not SlotRole.INPUT:
             inputs = ", ".join(s.name for s in self.plan.inputs)
             raise InvalidArgument(f"{name!r} is no input; the inputs are {inputs}")
-        self._buffers[name].write(0, memoryview(_bytes(slot, value)))
+        self._buffers[name].write(0, _bytes(slot, value).data)
 
     def run(self, inputs: Mapping[str, object] | None = None) -> NDArray[np.float32]:
         """Writes some inputs and runs the program once.

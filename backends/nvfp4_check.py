@@ -220,7 +220,7 @@ def run_once(
             undo.callback(memory.free)
             bound.append(BoundSlot(memory, 0, slot.nbytes))
             if is_input:
-                memory.write(0, memoryview(_words(given[slot.name])))
+                memory.write(0, _words(given[slot.name]).data)
             else:
                 target = memory
         program = kit.load(lowered)

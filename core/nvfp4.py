@@ -77,7 +77,7 @@ def encode_scales(values: NDArray[Any]) -> Bytes:
 
 def decode_scales(codes: NDArray[Any]) -> Floats:
     """The values of E4M3 codes; NaN for 0x7F and 0xFF."""
-    return SCALE_VALUES[_bits(codes)]
+    return SCALE_VALUES[raw_bits(codes)]
 
 
 def _nearest(values: NDArray[Any], table: NDArray[np.float64], *, sign: int) -> Bytes:
@@ -95,13 +95,14 @@ def _nearest(values: NDArray[Any], table: NDArray[np.float64], *, sign: int) -> 
 def pack_codes(codes: NDArray[Any]) -> Bytes:
     """Two codes to a byte along the last axis, the even element in the low nibble."""
     array = np.asarray(codes, np.uint8)
-    return np.asarray(array[..., 0::2] | (array[..., 1::2] << 4), np.uint8)
+    joined = array[..., 0::2] | (array[..., 1::2] << 4)
+    return joined.astype(np.uint8, copy=False)
 
 
 def unpack_codes(packed: NDArray[Any]) -> Bytes:
     """The codes of packed bytes: the last axis is twice as long."""
     array = np.asarray(packed, np.uint8)
-    both = np.stack([array & 15, array >> 4], axis=-1)
+    both = np.stack([array & 15, array >> 4], axis=-1).astype(np.uint8, copy=False)
     return both.reshape(*array.shape[:-1], 2 * array.shape[-1])
 
 
@@ -121,7 +122,8 @@ def split_halves(packed: NDArray[Any]) -> Bytes:
     """Consecutive pairs to split-halves packing; the inverse of `join_halves`."""
     array = np.asarray(packed, np.uint8)
     codes = unpack_codes(array).reshape(*array.shape[:-1], -1, BLOCK)
-    return np.asarray(codes[..., :8] | (codes[..., 8:] << 4)).reshape(array.shape)
+    joined = codes[..., :8] | (codes[..., 8:] << 4)
+    return joined.astype(np.uint8, copy=False).reshape(array.shape)
 
 
 def swizzled_shape(rows: int, columns: int) -> tuple[int, int]:
@@ -183,8 +185,8 @@ class Weights:
 
     def __post_init__(self, allow_nan: bool) -> None:
         """Checks the arrays and makes read-only views of them."""
-        packed = _frozen(_bits(self.packed))
-        scales = _frozen(_bits(self.block_scales))
+        packed = _frozen(raw_bits(self.packed))
+        scales = _frozen(raw_bits(self.block_scales))
         tensor = np.asarray(self.tensor_scale, np.float32).reshape(-1)
         if packed.ndim != 2 or 0 in packed.shape:
             raise InvalidArgument(f"packed codes are [n, k / 2], got {packed.shape}")
@@ -390,8 +392,8 @@ def warn_if_inverted(weights: Weights, *, convention: str, other: str) -> None:
         )
 
 
-def _bits(array: NDArray[Any]) -> Bytes:
-    """FP8 or uint8 as uint8; integers of other widths are not bits of anything.
+def raw_bits(array: NDArray[Any]) -> Bytes:
+    """FP8, uint8 or int8 as uint8 bits; nothing else holds codes or scales.
 
     Raises:
         InvalidArgument: another type.

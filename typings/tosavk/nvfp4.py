@@ -1,0 +1,1 @@
+../../package/nvfp4.py
