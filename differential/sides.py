@@ -249,7 +249,12 @@ def ending_of(error: Exception) -> Ending:
 
 def keeps_state(graph: Graph) -> bool:
     """Whether a run may change what the next one gives."""
-    return any(op.op is Op.VARIABLE_WRITE for op in graph.main.operators)
+    return any(
+        op.op is Op.VARIABLE_WRITE
+        for region in graph.regions
+        for block in region.blocks
+        for op in block.operators
+    )
 
 
 def same_bits(left: Array, right: Array) -> bool:

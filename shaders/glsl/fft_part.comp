@@ -52,6 +52,7 @@ uint product(uint kind, uint sign) {
 
 uint signs(uint image, uint oy, uint ox) {
     uint whole = max(height, width);
+    bool turned = PART != run_time(inverse);
     uint seen = 0u;
     for (uint iy = 0u; iy < height; iy++) {
         uint row = image * height + iy;
@@ -63,7 +64,7 @@ uint signs(uint image, uint oy, uint ox) {
             turn &= whole - 1u;
             uint cosine = cosine_sign(turn, whole);
             uint sine = sine_sign(turn, whole);
-            if ((PART != 0u) != (inverse != 0u)) sine = flipped(sine);
+            if (turned) sine = flipped(sine);
             uint own = entry & 3u;
             uint other = (entry >> 2) & 3u;
             // Real part: re * cos + im * sin; imaginary part: im * cos - re * sin.
