@@ -29,6 +29,7 @@ from tosavk.core.errors import InvalidArgument, Released, Unsupported
 from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
+from tosavk.lowering.late import LateChecks
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
 
@@ -105,6 +106,7 @@ class Session:
         self.graph: Graph = lowered.graph
         self.plan: Plan = lowered.plan
         self._runner: FlowRunner | None = None
+        self._late = LateChecks.of(lowered.graph.main)
         try:
             self._context = self._closing.enter_context(accelerator.create_context())
             flow = _own_flow(accelerator, lowered)
@@ -159,14 +161,17 @@ class Session:
             twice appears once.
 
         Raises:
-            InvalidArgument: an input is missing, unknown, or has a wrong type or shape;
-                nothing has run then.
+            InvalidArgument: an input is missing, unknown, or has a wrong type or shape,
+                or a value that an operator must not be given; nothing has run then.
             Released: the session is closed.
             ResourceLimit: its loops take more than `max_turns` turns.
             DeviceLost: the device was lost while it ran.
         """
         self._require_open()
         arrays = self._accept(dict(inputs or {}))
+        if self._late.operators:
+            names = (spec.name for spec in self.inputs)
+            self._late.check(dict(zip(names, arrays, strict=True)))
         if self._runner is not None:
             return self._runner.run(arrays)
         count = len(arrays)

@@ -9,6 +9,7 @@ import pytest
 from harness.running import Array, Devices, same_values
 from tosavk.backends.reference import evaluate
 from tosavk.core.dtypes import DType
+from tosavk.core.errors import InvalidArgument
 from tosavk.lowering.graph import Graph, Op, RoundingMode, Tensor
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
@@ -190,3 +191,28 @@ def test_pad_with_a_value_of_run_time(
     found = opened.run(device, b.build(), feeds)["y"]
     want = np.pad(feeds["x"], ((1, 2), (0, 1)), constant_values=feeds["fill"][0])
     np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize(
+    ("case", "operand", "value", "message"),
+    [
+        ("negate int16", "x1", 3, "NEGATE .*'x1'.* 3"),
+        ("negate fp16", "x2", 0.5, "NEGATE .*'x2'.*0.5"),
+        ("float convolution", "x3", 1, "CONV2D .*'x3'.* 1"),
+        ("mul shift 31", "x2", 64, "MUL .*'x2'.* 64"),
+        ("mul int8", "x2", 1, "MUL .*'x2'.* 1"),
+        ("rescale", "x1", -1, "RESCALE .*'x1'.*negative"),
+        ("rescale", "x2", 1, "RESCALE .*'x2'.* 1"),
+    ],
+)
+def test_what_an_operator_must_not_be_given(
+    opened: Devices, device: str, case: str, operand: str, value: float, message: str
+) -> None:
+    """The rules for constants hold for values of run time, too."""
+    graph, feeds = CASES[case].program(constant=False)
+    with opened.session(device, graph) as session:
+        session.run(feeds)
+        wrong = {**feeds, operand: np.full_like(feeds[operand], value)}
+        with pytest.raises(InvalidArgument, match=message):
+            session.run(wrong)
+        session.run(feeds)
