@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, cast
 from tosavk.cli.options import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tosavk.backends.nvfp4_report import KernelReport
     from tosavk.backends.registry import DeviceRecord
     from tosavk.cli.types import Subparsers
 
@@ -24,6 +27,7 @@ _PACKAGES = (
     "cffi",
     "jinja2",
     "rich",
+    "safetensors",
 )
 DRIVER_VARIABLES = (
     "VK_DRIVER_FILES",
@@ -55,11 +59,12 @@ def add_parser(commands: Subparsers) -> None:
 def main(options: argparse.Namespace) -> int:
     """Prints the report; always 0."""
     records, failure = _devices()
-    report = document(records, failure)
+    kernels = _kernels(records)
+    report = document(records, failure, kernels)
     if options.json:
         write_json("-", report)
         return 0
-    from tosavk.cli import devices
+    from tosavk.cli import devices, nvfp4
     from tosavk.cli.console import BAD, TITLE, Column, out, say, show_table
 
     console = out()
@@ -75,17 +80,24 @@ def main(options: argparse.Namespace) -> int:
     if failure:
         say(console, f"  {failure}", BAD)
     devices.show(console, records)
+    say(console, "NVFP4 kernels", TITLE)
+    nvfp4.show(console, kernels)
     return 0
 
 
-def document(records: tuple[DeviceRecord, ...], failure: str = "") -> dict[str, object]:
+def document(
+    records: tuple[DeviceRecord, ...],
+    failure: str = "",
+    kernels: Sequence[KernelReport] = (),
+) -> dict[str, object]:
     """The report as JSON data (docs/json.md).
 
     Args:
         records: the devices.
         failure: why they could not be listed, or "".
+        kernels: which NVFP4 kernel each of them runs.
     """
-    from tosavk.cli import devices
+    from tosavk.cli import devices, nvfp4
 
     return {
         "format": "tosavk.doctor",
@@ -103,7 +115,16 @@ def document(records: tuple[DeviceRecord, ...], failure: str = "") -> dict[str, 
         },
         "devices": devices.document(records)["devices"],
         "failure": failure,
+        "nvfp4": nvfp4.document(kernels),
     }
+
+
+def _kernels(records: Sequence[DeviceRecord]) -> tuple[KernelReport, ...]:
+    """Which NVFP4 kernel each device runs; the devices are opened for this."""
+    from tosavk.backends.nvfp4_report import kernel_reports
+
+    usable = [r.spec for r in records if r.usable and r.backend != "reference"]
+    return kernel_reports(usable)
 
 
 def _devices() -> tuple[tuple[DeviceRecord, ...], str]:

@@ -46,7 +46,10 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.lowering.program import load_graph
 
     shapes = shared.parse_shapes(options.shape)
-    graph = load_graph(read_model(options.model), shapes=shapes)
+    source = read_model(options.model)
+    if isinstance(source, bytes) and source.startswith(b"VKNV"):
+        return _inspect_nvfp4(options, source)
+    graph = load_graph(source, shapes=shapes)
     refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
     plans: tuple[Plan, ...] = ()
     if not refused:
@@ -69,6 +72,25 @@ def main(options: argparse.Namespace) -> int:
             for number, plan in enumerate(plans):
                 _show_dispatches(console, plan, number if len(plans) > 1 else None)
     return 3 if refused else 0
+
+
+def _inspect_nvfp4(options: argparse.Namespace, payload: bytes) -> int:
+    """Shows an NVFP4 artifact, and the kernel that each device runs it with."""
+    from tosavk.backends.nvfp4_report import kernel_reports
+    from tosavk.cli import nvfp4
+    from tosavk.lowering.nvfp4.artifact import read_program
+
+    program = read_program(payload)
+    reports = kernel_reports(nvfp4.usable_specs(), [program])
+    if options.json:
+        shared.write_json("-", nvfp4.inspect_document(program, reports))
+        return 0
+    from tosavk.cli.console import TITLE, out, say
+
+    console = out()
+    say(console, Path(options.model).name, TITLE)
+    nvfp4.inspect_show(console, program, reports)
+    return 0
 
 
 def _show(
