@@ -302,12 +302,22 @@ class Event:
         finally:
             if not ended:
                 shared.wait_idle()
-                self._fail(failure)
+                ended = not isinstance(failure, DeviceLost) and has_ended(recording)
+                if not ended:
+                    self._fail(failure)
         if ended:
             self._complete()
 
     def _released(self) -> Released:
         return Released(f"{self!r} was used after its release")
+
+
+def has_ended(recording: Recording) -> bool:
+    """Whether work is known to have ended, after a wait for it has failed."""
+    try:
+        return recording.poll()
+    except ModelError:
+        return False
 
 
 def leave_gate(slot: RingSlot) -> None:

@@ -120,6 +120,8 @@ class Scope:
         failure = self._quiesce()
         shared.wait_idle()
         with shared:
+            if failure is not None and not shared.poisoned and self._all_ended():
+                failure = None  # the wait had failed, not the work
             self.ring.clear(failure)
         with ExitStack() as stack:
             stack.callback(self._destroy)
@@ -133,6 +135,15 @@ class Scope:
             del shared.scopes[self.id]
             with shared:
                 self.kit.free()
+
+    def _all_ended(self) -> bool:
+        try:
+            return all(
+                slot.recording is not None and slot.recording.poll()
+                for slot in self.ring.flying()
+            )
+        except ModelError:
+            return False
 
     def _quiesce(self) -> DeviceLost | None:
         """Waits in steps until all launches have ended, or cannot be waited for."""
