@@ -237,7 +237,7 @@ class Buffer:
             lease = Lease(self._scope.shared, mapped)
             self._lease = weakref.ref(lease)
         writable = bool(self._desc.usage & BufferUsage.TRANSFER_DESTINATION)
-        view = View(self, lease)
+        view = View(self._guard, lease, repr(self))
         del lease, mapped, allocation
         try:
             self._view = view

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from tosavk.core.descriptors import EventState
 from tosavk.core.errors import ModelError
 
-if TYPE_CHECKING:
-    from tosavk.core.events import Event
-
 SHORTEST_S = 50e-6
 LONGEST_S = 5e-3
+
+
+class Watched(Protocol):
+    """An event, as far as this module is concerned."""
+
+    def poll(self) -> EventState:
+        """The state."""
+        ...
+
+    def require_device(self) -> None:
+        """Raises if the work will not end, since the device is lost."""
+        ...
 
 
 class Poller:
@@ -33,11 +42,11 @@ class Poller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """A timer that does not run yet."""
         self._loop = loop
-        self._waits: list[tuple[Event, asyncio.Future[EventState]]] = []
+        self._waits: list[tuple[Watched, asyncio.Future[EventState]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
 
-    def add(self, event: Event) -> asyncio.Future[EventState]:
+    def add(self, event: Watched) -> asyncio.Future[EventState]:
         """A future that is done when the event is no longer pending."""
         future: asyncio.Future[EventState] = self._loop.create_future()
         self._waits.append((event, future))
@@ -56,7 +65,7 @@ class Poller:
             self._timer = self._loop.call_later(pause, self._tick)
 
 
-def _settle(event: Event, future: asyncio.Future[EventState]) -> bool:
+def _settle(event: Watched, future: asyncio.Future[EventState]) -> bool:
     """Whether a wait is over: its future is done, or was cancelled."""
     if future.done():
         return True
@@ -75,7 +84,7 @@ def _settle(event: Event, future: asyncio.Future[EventState]) -> bool:
 _POLLERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Poller] = WeakKeyDictionary()
 
 
-async def watch(event: Event) -> EventState:
+async def watch(event: Watched) -> EventState:
     """The terminal state of an event, once it has one.
 
     Raises:

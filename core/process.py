@@ -82,7 +82,7 @@ def _end_all() -> None:
         try:
             if _take_over(accelerator):
                 accelerator.end()
-        except Exception:
+        except Exception:  # noqa: BLE001 - the others are to be ended too
             _log.warning("an accelerator could not be closed at exit", exc_info=True)
 
 

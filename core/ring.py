@@ -6,14 +6,21 @@ bindings again records nothing. Source: docs/accelerator.md, "The ring".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tosavk.core.errors import DeviceLost, ResourceLimit
 
 if TYPE_CHECKING:
     from tosavk.core.device import Recording
-    from tosavk.core.gates import GateState
     from tosavk.core.guards import Guard
+
+
+class Gatekeeper(Protocol):
+    """What a launch waits for before it starts."""
+
+    def landed(self, slot: RingSlot) -> None:
+        """Notes that nothing of a slot's launch waits any more."""
+        ...
 
 
 class RingSlot:
@@ -51,7 +58,7 @@ class RingSlot:
         self.writes: tuple[Guard, ...] = ()
         self.flying = False
         self.held = False
-        self.gate: GateState | None = None
+        self.gate: Gatekeeper | None = None
 
 
 class Ended:

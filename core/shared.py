@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tosavk.core.device import DEFAULT_BINDING_ALIGNMENT, Device
 from tosavk.core.errors import DeviceLost, WrongProcess, WrongThread
 from tosavk.core.process import NOBODY, guard, release
 
 if TYPE_CHECKING:
-    from tosavk.core.gates import GateState
     from tosavk.core.scope import Scope
 
 
@@ -42,6 +41,23 @@ class LiveResources:
     queues: int = 0
     events: int = 0
     gates: int = 0
+
+
+class OpenGate(Protocol):
+    """A gate, as far as this module is concerned."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether unobserved work waits for a value that has not been reached."""
+        ...
+
+    def shut(self) -> None:
+        """Ends it and lets go what waits; never raises."""
+        ...
+
+    def free(self) -> None:
+        """Gives its device object back."""
+        ...
 
 
 class Shared:
@@ -99,7 +115,7 @@ class Shared:
         self.admissions = 0
         self.transferred = 0
         self.scopes: dict[int, Scope] = {}
-        self.gates: set[GateState] = set()
+        self.gates: set[OpenGate] = set()
         self.leases = 0
         self.next_id = 1
         self.orphaned = False

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tosavk.core.errors import InvalidArgument, Released
-from tosavk.core.guards import WRITER
+from tosavk.core.guards import DEAD, WRITER, Guard
 
 if TYPE_CHECKING:
-    from tosavk.core.buffers import Buffer
     from tosavk.core.device import Allocation
     from tosavk.core.shared import Shared
 
@@ -64,23 +63,25 @@ class View:
     """One block during which a buffer is mapped; the buffer is in use meanwhile.
 
     Args:
-        buffer: a live, idle buffer in mapped memory.
+        guard: of a live, idle buffer in mapped memory.
         lease: of its memory.
+        name: the buffer, for messages.
     """
 
-    __slots__ = ("_buffer", "_lease", "_open")
+    __slots__ = ("_guard", "_lease", "_name", "_open")
 
-    def __init__(self, buffer: Buffer, lease: Lease) -> None:
+    def __init__(self, guard: Guard, lease: Lease, name: str) -> None:
         """Takes the buffer's guard."""
-        self._buffer = buffer
+        self._guard = guard
         self._lease = lease
+        self._name = name
         self._open = True
-        buffer._guard.state += WRITER
+        guard.state += WRITER
 
     @property
     def open(self) -> bool:
         """Whether the block is not over and the buffer lives."""
-        return self._open and not self._buffer.is_released
+        return self._open and not self._guard.state & DEAD
 
     def array(
         self, dtype: np.dtype[Any], nbytes: int, *, writable: bool
@@ -95,12 +96,12 @@ class View:
     def close(self) -> None:
         """Ends it: its arrays cannot be used any more, the buffer is free."""
         self._open = False
-        self._buffer._guard.state -= WRITER
+        self._guard.state -= WRITER
 
     def refusal(self) -> Released:
         """The error for a use after the end."""
         return Released(
-            f"an array of a mapped view of {self._buffer!r} was used after its block; "
+            f"an array of a mapped view of {self._name} was used after its block; "
             "copy what is needed later"
         )
 
@@ -171,9 +172,10 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
     ) -> Any:  # noqa: ANN401 - as NumPy
         """As NumPy, until the block is over."""
         for value in (*args, *kwargs.values()):
-            for part in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(part, MappedArray):
-                    _check(part)
+            for part in cast(
+                Iterable[Any], value if isinstance(value, list | tuple) else (value,)
+            ):
+                _plain(part)
         return super().__array_function__(func, types, args, kwargs)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -239,7 +241,7 @@ def _check(array: MappedArray) -> None:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a ufunc takes
     if isinstance(value, MappedArray):
         _check(value)
-        return cast(NDArray[Any], np.asarray(value))
+        return np.asarray(value)
     return value
 
 
