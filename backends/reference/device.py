@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, cast
 
 import numpy as np
 
 from tosavk.backends.reference.evaluate import Evaluator
+from tosavk.backends.reference.gates import ReferenceGate
 from tosavk.backends.reference.nvfp4 import evaluate
 from tosavk.backends.reference.operators import COMPUTING, MOVING
 from tosavk.backends.reference.values import Array, Precision
@@ -33,6 +35,7 @@ from tosavk.core.descriptors import (
 )
 from tosavk.core.device import (
     BoundSlot,
+    DeviceGate,
     LoadedProgram,
     Lowered,
     Recording,
@@ -141,26 +144,36 @@ def slots_of(block: Block) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
+def zeroed(desc: BufferDesc) -> ReferenceAllocation:
+    """Zeroed bytes, whole words, aligned to `desc.alignment`, at least to a page.
+
+    Raises:
+        OutOfMemory: there is no room.
+    """
+    alignment = max(desc.alignment, _PAGE)
+    size = -(-desc.nbytes // 4) * 4
+    try:
+        raw = np.zeros(size + alignment, np.uint8)
+    except MemoryError as error:
+        raise OutOfMemory(f"no host memory for a buffer of {size} bytes") from error
+    start = -raw.ctypes.data % alignment
+    # The view keeps the array alive.
+    return ReferenceAllocation(memoryview(raw.data)[start : start + size], alignment)
+
+
 class ReferenceAllocation:
-    """Host bytes, whole words."""
+    """Host bytes, the device's own or imported ones.
 
-    def __init__(self, desc: BufferDesc) -> None:
-        """Allocates zeroed bytes aligned to `desc.alignment`, at least to a page.
+    Args:
+        data: writable bytes; they are kept, and released when this is freed.
+        alignment: what their address is a multiple of.
+    """
 
-        Raises:
-            OutOfMemory: there is no room.
-        """
-        alignment = max(desc.alignment, _PAGE)
-        size = -(-desc.nbytes // 4) * 4
-        try:
-            raw = np.zeros(size + alignment, np.uint8)
-        except MemoryError as error:
-            raise OutOfMemory(f"no host memory for a buffer of {size} bytes") from error
-        start = -raw.ctypes.data % alignment
-        # The view keeps the array alive.
-        self._bytes = memoryview(raw.data)[start : start + size]
+    def __init__(self, data: memoryview, alignment: int) -> None:
+        """Takes the bytes over."""
+        self._bytes = data
         self._info = BufferInfo(
-            size,
+            data.nbytes,
             alignment,
             BufferProperties.HOST_VISIBLE | BufferProperties.DIRECT_BINDING,
         )
@@ -185,7 +198,7 @@ class ReferenceAllocation:
 
     def free(self) -> None:
         """Drops the bytes."""
-        self._bytes = memoryview(b"")
+        self._bytes.release()
 
 
 @dataclass(slots=True)
@@ -300,6 +313,16 @@ class ReferenceRecording:
         self._failure = None
         self._device.worker.submit(self._evaluate)
 
+    def launch_after(self, gate: DeviceGate, value: int) -> None:
+        """Queues the evaluation, and lets the queue wait for a gate in front of it.
+
+        Raises:
+            DeviceLost: an earlier evaluation failed.
+        """
+        if not self._device.poisoned:
+            self._device.worker.submit(partial(cast(ReferenceGate, gate).wait, value))
+        self.launch()
+
     def poll(self) -> bool:
         """Whether the last launch is complete.
 
@@ -345,7 +368,12 @@ class ReferenceKit:
 
     def allocate(self, desc: BufferDesc) -> ReferenceAllocation:
         """Allocates host bytes."""
-        return ReferenceAllocation(desc)
+        return zeroed(desc)
+
+    def import_memory(self, desc: BufferDesc, data: memoryview) -> ReferenceAllocation:
+        """Uses the bytes as they are."""
+        del desc
+        return ReferenceAllocation(data, _PAGE)
 
     def load(self, lowered: Lowered) -> ReferenceProgram | ReferenceNvfp4:
         """Takes the program's graph, or the NVFP4 program.
@@ -423,6 +451,15 @@ class ReferenceDevice:
     def binding_alignment(self) -> int:
         """Bound ranges start at whole words."""
         return 4
+
+    @property
+    def host_import_alignment(self) -> int:
+        """Whole pages, as real devices want them; nothing here needs it."""
+        return _PAGE
+
+    def create_gate(self) -> ReferenceGate:
+        """Makes a counter that queued work can wait for."""
+        return ReferenceGate()
 
     @property
     def poisoned(self) -> bool:
