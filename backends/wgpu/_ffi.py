@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -484,6 +485,9 @@ def _close_at_exit() -> None:
             gpu.close()
 
     atexit.register(close_all)
+    if hasattr(os, "register_at_fork"):
+        # A forked process has copies of the devices, but not their threads.
+        os.register_at_fork(after_in_child=open_devices.clear)
 
 
 def forget(number: int) -> None:
