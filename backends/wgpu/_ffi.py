@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
