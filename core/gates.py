@@ -160,6 +160,8 @@ class GateState:
             try:
                 self._step_to(max((self.awaited, *self._flights.values())))
             except DeviceLost as error:
+                # Unlike a raise, this is a call of the owner.
+                self._shared.lost = True
                 _log.debug("%s", error)
             self.closed = True
         self._free_if_unused()
