@@ -227,7 +227,6 @@ class Calls:
 GLOBAL_FUNCTIONS = (
     "vkEnumerateInstanceVersion",
     "vkEnumerateInstanceExtensionProperties",
-    "vkEnumerateInstanceLayerProperties",
     "vkCreateInstance",
 )
 INSTANCE_FUNCTIONS = (
