@@ -387,6 +387,40 @@ def test_long_sums_take_two_words(opened: Devices, gpu_device: str) -> None:
     program.check(opened, gpu_device)
 
 
+def test_long_sums_take_several_dispatches(opened: Devices, gpu_device: str) -> None:
+    """Sums longer than a driver's loops (docs/known-issues.md), and where they are cut."""
+    program = Program()
+    b = program.build
+    for dtype, c in ((DType.INT8, 65537), (DType.INT8, 131076), (DType.INT16, 65539)):
+        right = program.operand(dtype, program.values(dtype, (1, c, 3)))
+        b.output(b.matmul(program.x(dtype, (1, 2, c)), right))
+    for dtype, image, kernel, ic in (
+        (DType.INT8, (1, 2), (1, 1), 70001),
+        (DType.INT8, (3, 8200), (3, 8192), 4),
+        (DType.INT16, (17, 61), (13, 59), 44),
+    ):
+        x = program.x(dtype, (1, *image, ic))
+        weights = program.operand(
+            DType.INT8, program.values(DType.INT8, (3, *kernel, ic))
+        )
+        b.output(b.conv2d(x, weights, bias_of(program, dtype, 3)))
+    weights = program.operand(DType.INT8, program.values(DType.INT8, (5, 8192, 3, 1)))
+    x = program.x(DType.INT8, (1, 5, 8193, 3))
+    b.output(b.depthwise_conv2d(x, weights, bias_of(program, DType.INT8, 3)))
+    x = program.x(DType.INT8, (1, 181, 182, 3))
+    b.output(
+        b.avg_pool2d(
+            x,
+            (181, 181),
+            pad=(1, 0, 0, 0),
+            stride=(1, 1),
+            input_zp=program.zero_point(DType.INT8, -100),
+            output_zp=program.zero_point(DType.INT8, 3),
+        )
+    )
+    program.check(opened, gpu_device)
+
+
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.INT16], ids=name_of)
 def test_resize(opened: Devices, gpu_device: str, dtype: DType) -> None:
     program = Program()
