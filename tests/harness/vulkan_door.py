@@ -19,11 +19,16 @@ from tosavk.shaders.catalogue import Kernel, Work
 
 DATA = Path(__file__).resolve().parents[1] / "backends" / "data"
 
-# Who destroys what; command buffers and descriptor sets go with their pools.
+# Who destroys what.
 _DESTROYERS = {
     "vkFreeMemory": "vkAllocateMemory",
     "vkUnmapMemory": "vkMapMemory",
     "vkDestroyPipeline": "vkCreateComputePipelines",
+}
+# What goes with its pool.
+_POOLED = {
+    "vkDestroyCommandPool": "vkAllocateCommandBuffers",
+    "vkDestroyDescriptorPool": "vkAllocateDescriptorSets",
 }
 
 
@@ -50,6 +55,10 @@ class Door:
         self.calls: Counter[str] = Counter()
         self.commands: list[str] = []
         self.live: set[tuple[str, int]] = set()
+        self._device: _ffi.Cdata = None
+        self._idle: Callable[[], object] | None = None
+        self._lost_gates: set[int] = set()
+        self._pools: dict[tuple[str, int], int] = {}
         self.wrong: list[str] = []
         self.fail = 0
         self.code = -1
@@ -63,11 +72,16 @@ class Door:
         result = _ffi.ffi.typeof(f"PFN_{name}").result
         checked = result.cname == "enum VkResult"
 
+        if name == "vkDeviceWaitIdle":
+            self._idle = lambda: function(self._device)
+
         def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
             self.calls[name] += 1
             self._note(name, args)
             if checked and self._refuses(name):
-                return self.code
+                return self._pretend(name, function, args)
+            if name == "vkSignalSemaphore" and _semaphore(args) in self._lost_gates:
+                return _ffi.const.ERROR_DEVICE_LOST
             if name == "vkFreeMemory":  # freeing memory unmaps it
                 self.live.discard(("vkMapMemory", _number(args[1])))
             self._destroyed(name, args)
@@ -82,6 +96,20 @@ class Door:
         """Makes the `fail`-th checked call from now on fail."""
         self.fail, self.code, self.only, self.failed = fail, code, only, ""
         self.checked = 0
+
+    def _pretend(
+        self, name: str, function: _ffi.Function, args: tuple[Any, ...]
+    ) -> int:
+        """Leaves the driver in the state in which a call that failed would leave it."""
+        gates = any(made == "vkCreateSemaphore" for made, _ in self.live)
+        if self.code == _ffi.const.ERROR_DEVICE_LOST and self._idle and not gates:
+            self._idle()  # nothing runs any more on a lost device
+        if name == "vkEndCommandBuffer":
+            function(*args)  # it does not stay in recording
+        elif name == "vkSignalSemaphore" and self.code == _ffi.const.ERROR_DEVICE_LOST:
+            function(*args)  # nothing waits any more on a lost device
+            self._lost_gates.add(_semaphore(args))
+        return self.code
 
     def _note(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "vkCmdPipelineBarrier2":
@@ -108,13 +136,41 @@ class Door:
             handles = [args[5][i] for i in range(args[2])]
         elif name == "vkMapMemory":
             handles = [args[1]]
+        elif name == "vkAllocateCommandBuffers":
+            handles = [args[2][i] for i in range(args[1].commandBufferCount)]
+            self._pool(name, handles, args[1].commandPool)
+        elif name == "vkAllocateDescriptorSets":
+            handles = [args[2][i] for i in range(args[1].descriptorSetCount)]
+            self._pool(name, handles, args[1].descriptorPool)
         elif name.startswith("vkCreate") or name == "vkAllocateMemory":
             handles = [args[-1][0]]
+            if name == "vkCreateDevice":
+                self._device = handles[0]
+                self._idle = None  # its functions come next
         else:
             return
         self.live.update((name, _number(handle)) for handle in handles)
 
+    def _pool(self, name: str, handles: list[Any], pool: _ffi.Cdata) -> None:
+        self._pools.update({(name, _number(h)): _number(pool) for h in handles})
+
     def _destroyed(self, name: str, args: tuple[Any, ...]) -> None:
+        if name == "vkDestroyDevice":
+            self._idle = None
+        if name == "vkDestroySemaphore":
+            self._lost_gates.discard(_number(args[1]))
+        if name in _POOLED:
+            gone = _number(args[1])
+            for key in [key for key, pool in self._pools.items() if pool == gone]:
+                if key[0] == _POOLED[name]:
+                    del self._pools[key]
+                    self.live.discard(key)
+        if name == "vkFreeCommandBuffers":
+            for i in range(args[2]):
+                key = ("vkAllocateCommandBuffers", _number(args[3][i]))
+                self._pools.pop(key, None)
+                self._gone(name, key)
+            return
         if name.startswith("vkDestroy"):
             maker = _DESTROYERS.get(name, name.replace("Destroy", "Create"))
         elif name in _DESTROYERS:
@@ -122,11 +178,17 @@ class Door:
         else:
             return
         alone = name in ("vkDestroyInstance", "vkDestroyDevice")
-        found = (maker, _number(args[0] if alone else args[1]))
+        self._gone(name, (maker, _number(args[0] if alone else args[1])))
+
+    def _gone(self, name: str, found: tuple[str, int]) -> None:
         if found in self.live:
             self.live.remove(found)
         else:
             self.wrong.append(f"{name} of something that was not live")
+
+
+def _semaphore(args: tuple[Any, ...]) -> int:
+    return _number(args[1].semaphore)
 
 
 def _number(handle: _ffi.Cdata) -> int:

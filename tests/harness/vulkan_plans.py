@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,11 @@ def chain_plan(count: int, constant: Words) -> Plan:
         operators=(OperatorName(0, "ADD", "t2"),),
         numerics=Numerics.STRICT,
     )
+
+
+def replaced(plan: Plan, *, dispatches: tuple[Dispatch, ...]) -> Plan:
+    """A plan with other dispatches."""
+    return replace(plan, dispatches=dispatches)
 
 
 def chain_result(x0: Words, x1: Words, constant: Words) -> Words:
