@@ -30,7 +30,7 @@ from tosavk.core.errors import (
     ResourceLimit,
     Unsupported,
 )
-from tosavk.core.imports import accepted, import_memory
+from tosavk.core.imports import accepted, import_memory, require_room
 from tosavk.core.prepared import Prepared
 from tosavk.core.programs import Program
 from tosavk.core.queues import Queue, live_program, record
@@ -75,12 +75,7 @@ class Context:
         scope, shared = self._begin()
         validate_buffer_desc(shared.info, desc)
         shared.require_device("allocate a buffer")
-        limit = shared.info.limits.max_buffers_per_context
-        if scope.buffers >= limit:
-            raise ResourceLimit(
-                f"context {scope.id} has {limit} buffers, which is "
-                "max_buffers_per_context; release one"
-            )
+        require_room(scope)
         with shared:
             allocation = accepted(desc, scope.kit.allocate(desc))
         return Buffer(scope, desc, allocation)

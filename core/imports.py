@@ -89,16 +89,30 @@ def import_memory(scope: Scope, desc: BufferDesc, data: object) -> Allocation:
             "host memory is imported into the domains HOST and SHARED, not DEVICE"
         )
     view = byte_view(data)
-    _check_memory(view, type(data).__name__, desc, int(alignment))
-    limit = shared.info.limits.max_buffers_per_context
+    try:
+        _check_memory(view, type(data).__name__, desc, int(alignment))
+        require_room(scope)
+        with shared:
+            allocation = cast(ImportingKit, scope.kit).import_memory(desc, view)
+            return accepted(desc, allocation)
+    except BaseException:
+        # A traceback may live long, and with it the view, which locks the memory.
+        view.release()
+        raise
+
+
+def require_room(scope: Scope) -> None:
+    """Refuses one buffer too many.
+
+    Raises:
+        ResourceLimit: the context is full.
+    """
+    limit = scope.shared.info.limits.max_buffers_per_context
     if scope.buffers >= limit:
         raise ResourceLimit(
             f"context {scope.id} has {limit} buffers, which is "
             "max_buffers_per_context; release one"
         )
-    with shared:
-        allocation = cast(ImportingKit, scope.kit).import_memory(desc, view)
-        return accepted(desc, allocation)
 
 
 def accepted(desc: BufferDesc, allocation: Allocation) -> Allocation:

@@ -87,9 +87,10 @@ class View:
         self, dtype: np.dtype[Any], nbytes: int, *, writable: bool
     ) -> MappedArray:
         """The first bytes as an array that belongs to this view."""
-        plain = np.asarray(self._lease)[:nbytes].view(dtype)
-        plain.flags.writeable = writable
-        array = plain.view(MappedArray)
+        plain = np.asarray(self._lease)
+        if not writable:  # the flag of a view cannot be set again then
+            plain.flags.writeable = False
+        array = plain[:nbytes].view(dtype).view(MappedArray)
         array._view = self
         return array
 

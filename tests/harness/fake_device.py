@@ -2,7 +2,8 @@
 
 It fails the calls that a test tells it to fail, ends work when a test says so, counts
 every live object, and raises AssertionError when the model breaks the contract of
-core/device.py (frees twice, frees what runs, launches what runs).
+core/device.py (frees twice, frees what runs, launches what runs, waits for the queue
+behind an unraised gate). It has one queue: work behind a gate holds up what follows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from tosavk.core.descriptors import (
     DeviceInfo,
     DeviceLimits,
 )
-from tosavk.core.device import BoundSlot, ContextKit, Lowered, Recording
+from tosavk.core.device import (
+    BoundSlot,
+    ContextKit,
+    DeviceGate,
+    Lowered,
+    Recording,
+)
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import DeviceLost
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
@@ -66,13 +73,43 @@ class FakeLowered:
         return self._plan
 
 
+class FakeGate:
+    def __init__(self, device: FakeDevice) -> None:
+        self._device = device
+        self.max_difference = device.max_difference
+        self.value = 0
+        self.signals: list[int] = []
+        self.freed = False
+        device.live["gate"] += 1
+
+    def signal(self, value: int) -> None:
+        self._device.call("signal")
+        assert not self.freed, "signalled a gate that is freed"
+        assert self.value < value <= self.value + self.max_difference
+        self.value = value
+        self.signals.append(value)
+
+    def free(self) -> None:
+        assert not self.freed, "gate freed twice"
+        for recording in self._device.running:
+            assert recording.gate is not self, "freed the gate of running work"
+        self.freed = True
+        self._device.live["gate"] -= 1
+        self._device.call("gate.free")
+
+
 class FakeAllocation:
-    def __init__(self, device: FakeDevice, desc: BufferDesc) -> None:
+    def __init__(
+        self, device: FakeDevice, desc: BufferDesc, data: memoryview | None = None
+    ) -> None:
         self._device = device
         self._info = device.next_info or BufferInfo(
-            desc.nbytes, max(desc.alignment, 256), BufferProperties(7)
+            desc.nbytes if data is None else data.nbytes,
+            max(desc.alignment, 256),
+            BufferProperties(7),
         )
-        self.memory = bytearray(desc.nbytes)
+        self._imported = data
+        self.memory = bytearray(desc.nbytes) if data is None else data
         self.freed = False
         device.live["allocation"] += 1
 
@@ -82,7 +119,9 @@ class FakeAllocation:
 
     @property
     def mapped(self) -> memoryview | None:
-        return memoryview(self.memory) if self._device.maps else None
+        if self._imported is None and not self._device.maps:
+            return None
+        return memoryview(self.memory)
 
     def write(self, offset: int, data: memoryview) -> None:
         self._device.call("write")
@@ -99,6 +138,8 @@ class FakeAllocation:
         for recording in self._device.running:
             assert self not in recording.allocations, "freed memory of running work"
         self.freed = True
+        if self._imported is not None:
+            self._imported.release()
         self._device.live["allocation"] -= 1
         self._device.call("allocation.free")
 
@@ -142,7 +183,25 @@ class FakeRecording:
         self.state = "ready"
         self.launches = 0
         self.waits = 0
+        self.gate: FakeGate | None = None
+        self.value = 0
         device.live["recording"] += 1
+
+    def launch_after(self, gate: DeviceGate, value: int) -> None:
+        assert isinstance(gate, FakeGate)
+        assert not gate.freed, "launched behind a gate that is freed"
+        self.gate, self.value = gate, value
+        try:
+            self.launch()
+        except BaseException:
+            self.gate = None
+            raise
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it, or what is in front of it in the queue, waits for a gate."""
+        front = self._device.running[: self._device.running.index(self) + 1]
+        return any(r.gate is not None and r.gate.value < r.value for r in front)
 
     def launch(self) -> None:
         assert self.state == "ready", f"launched a recording that is {self.state}"
@@ -154,13 +213,15 @@ class FakeRecording:
         self.waits = 0
         self.state = "running"
         self._device.running.append(self)
-        if self._device.instant:
+        if self._device.instant and not self.is_held:
             self.finish()
 
     def finish(self) -> None:
         """Ends the work, as the hardware would."""
         assert self.state == "running"
+        assert not self.is_held, "ended behind an unraised gate"
         self.state = "done"
+        self.gate = None
         self._device.running.remove(self)
 
     def poll(self) -> bool:
@@ -176,9 +237,10 @@ class FakeRecording:
         # A model that waits for ever must fail the test, not hang it.
         assert self.waits < 1000, "waited for work that never ends"
         patience = self._device.patience
-        if patience is None and self.state == "running":
-            time.sleep(min(timeout_ns * 1e-9, 2e-4))
-        if self.state == "running" and patience is not None and self.waits >= patience:
+        if self.state == "running" and (patience is None or self.is_held):
+            time.sleep(min(timeout_ns * 1e-9, 1e-3 if self.is_held else 2e-4))
+        waited = patience is not None and self.waits >= patience
+        if self.state == "running" and waited and not self.is_held:
             self.finish()
         return self.state == "done"
 
@@ -204,6 +266,10 @@ class FakeKit:
     def allocate(self, desc: BufferDesc) -> FakeAllocation:
         self._device.call("allocate")
         return FakeAllocation(self._device, desc)
+
+    def import_memory(self, desc: BufferDesc, data: memoryview) -> FakeAllocation:
+        self._device.call("import_memory")
+        return FakeAllocation(self._device, desc, data)
 
     def load(self, lowered: Lowered) -> FakeLoaded:
         self._device.call("load")
@@ -238,6 +304,9 @@ class FakeDevice:
         patience: number of waits after which the waited-for work ends; None: never.
         maps: whether allocations are mapped.
         next_info: what allocations report, instead of the truth.
+        host_import_alignment: what imported memory must be aligned to; None: no import.
+        max_difference: of gates made from now on.
+        gates: all gates that were made.
         poisoned: whether the device is lost.
     """
 
@@ -255,7 +324,8 @@ class FakeDevice:
             capabilities,
         )
         self.calls: list[str] = []
-        self.live = dict.fromkeys(("kit", "allocation", "program", "recording"), 0)
+        kinds = ("kit", "allocation", "program", "recording", "gate")
+        self.live = dict.fromkeys(kinds, 0)
         self.running: list[FakeRecording] = []
         self.recorded = 0
         self.instant = False
@@ -263,6 +333,9 @@ class FakeDevice:
         self.waited_ns = 0
         self.maps = True
         self.next_info: BufferInfo | None = None
+        self.host_import_alignment: int | None = 64
+        self.max_difference = (1 << 64) - 1
+        self.gates: list[FakeGate] = []
         self.poisoned = False
         self.closed = False
         self.lowered: list[Artifact] = []
@@ -308,6 +381,11 @@ class FakeDevice:
         self.call("lower")
         self.lowered.append(artifact)
         return FakeLowered()
+
+    def create_gate(self) -> FakeGate:
+        self.call("create_gate")
+        self.gates.append(FakeGate(self))
+        return self.gates[-1]
 
     def create_kit(self) -> ContextKit:
         self.call("create_kit")
