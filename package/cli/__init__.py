@@ -12,7 +12,16 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tosavk.cli import conformance, devices, diff, doctor, inspect, run
+from tosavk.cli import (
+    conformance,
+    devices,
+    diff,
+    doctor,
+    fuzz,
+    inspect,
+    reduce,
+    run,
+)
 from tosavk.core.errors import (
     DeviceLost,
     Error,
@@ -32,7 +41,7 @@ NO_DEVICE = 4
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-_COMMANDS = (devices, doctor, inspect, run, diff, conformance)
+_COMMANDS = (devices, doctor, inspect, run, diff, fuzz, reduce, conformance)
 _EXIT_CODES = """\
 exit codes:
   0  agreed, passed        3  not supported (operator, type, limit)

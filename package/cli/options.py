@@ -38,7 +38,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=_seed,
+        type=whole_number,
         default=0,
         metavar="N",
         help="seed of the random inputs (default 0)",
@@ -202,7 +202,8 @@ def write_text(target: str, text: str) -> None:
         ) from error
 
 
-def _seed(text: str) -> int:
+def whole_number(text: str) -> int:
+    """A number from 0 on, for argparse."""
     if not (text.isascii() and text.isdecimal() and len(text) < 40):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)

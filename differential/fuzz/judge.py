@@ -1,0 +1,440 @@
+"""Runs a program on the chosen backends and says what is wrong with it.
+
+Each device runs the program as it is and once more with every intermediate kept; then
+every operator is judged on equal inputs, between the devices bit for bit and against the
+reference by TOSA's rule (`differential.operators`). What a diff does once with care,
+this does hundreds of times a minute with devices that stay open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosavk.backends.registry import open_accelerator, parse_spec
+from tosavk.backends.session import Session
+from tosavk.core.accelerator import Accelerator
+from tosavk.core.errors import DeviceLost, Error, InitError, InvalidArgument
+from tosavk.core.plan import Numerics, PlanLimits
+from tosavk.differential.exceptions import Trait
+from tosavk.differential.fuzz.case import Case
+from tosavk.differential.fuzz.plancheck import Violation, check_plan
+from tosavk.differential.operators import LOAD, check_operators
+from tosavk.differential.result import Ending, OperatorComparison
+from tosavk.differential.sides import REFERENCE, Side, ending_of, same_bits
+from tosavk.lowering.errors import AdmissionError, VerifyError
+from tosavk.lowering.graph import Graph, Operator, Tensor
+from tosavk.lowering.lower import Lowered, lower_graph
+from tosavk.lowering.program import expose, intermediates
+
+Array = NDArray[np.generic]
+
+
+class Kind(enum.StrEnum):
+    """What sort of thing is wrong."""
+
+    BITS = "bits"
+    RULE = "rule"
+    LOAD = "load"
+    PLAN = "plan"
+    REPEAT = "repeat"
+    BARRIER = "barrier"
+    ARENA = "arena"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CRASHED = "crashed"
+
+    @property
+    def meaning(self) -> str:
+        """The kind for people."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Kind.BITS: "devices give different bits for equal operands",
+    Kind.RULE: "a result breaks TOSA's rule",
+    Kind.LOAD: "what the host computes at load is wrong",
+    Kind.PLAN: "an output changes when all intermediates are kept",
+    Kind.REPEAT: "a second run gives other bits",
+    Kind.BARRIER: "the plan lacks a barrier, or has one too many",
+    Kind.ARENA: "the plan reads or overwrites the wrong memory",
+    Kind.FAILED: "a backend failed",
+    Kind.REFUSED: "a valid program was refused",
+    Kind.CRASHED: "the process ended",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What findings are told apart by.
+
+    Attributes:
+        kind: what sort.
+        op: the operator's name, or "".
+        dtype: types of its first operand and first result, or "".
+    """
+
+    kind: Kind
+    op: str
+    dtype: str
+
+    def __str__(self) -> str:
+        """Such as `bits CAST FP32-INT8`."""
+        return " ".join(part for part in (self.kind.value, self.op, self.dtype) if part)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a program.
+
+    Attributes:
+        key: what it is about.
+        text: the finding in one line.
+        backends: labels of the backends it is about.
+        sample: which run shows it; -1 where no run is needed.
+        operator: index of the operator, or -1.
+    """
+
+    key: Key
+    text: str
+    backends: tuple[str, ...]
+    sample: int = -1
+    operator: int = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What judging a program gave.
+
+    Attributes:
+        findings: what is wrong, most telling first; empty when all agrees.
+        operators: comparisons of every operator, for the coverage.
+        kernels: names of the kernels of each operator, by its index.
+        exceptions: comparisons that differ by a known exception only.
+        unpredictable: comparisons that TOSA leaves open.
+        left_out: backends that do not support the program, with the reason.
+    """
+
+    findings: tuple[Finding, ...]
+    operators: tuple[OperatorComparison, ...] = ()
+    kernels: Mapping[int, tuple[str, ...]] = dataclasses.field(
+        default_factory=dict[int, tuple[str, ...]]
+    )
+    exceptions: int = 0
+    unpredictable: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+class _Lane(Side):
+    """A device that stays open; its traits are asked for once."""
+
+    known: frozenset[Trait] | None = None
+
+    def traits(self) -> frozenset[Trait]:
+        if self.known is None:
+            self.known = Side.traits(self)
+        return self.known
+
+    @property
+    def accelerator(self) -> Accelerator:
+        assert self._accelerator is not None
+        return self._accelerator
+
+    def load(self, case: Case, graph: Graph) -> Lowered:
+        return lower_graph(graph, limits=self.limits(case), numerics=self._numerics)
+
+    def limits(self, case: Case) -> PlanLimits:
+        limits = self.accelerator.device.plan_limits
+        if case.segment_bytes is None:
+            return limits
+        return dataclasses.replace(limits, segment_bytes=case.segment_bytes)
+
+
+class Judge:
+    """Backends that stay open, and what they say of programs.
+
+    Use it as a context manager. Operators are judged by TOSA's rules when `reference` is
+    among the backends.
+
+    Args:
+        backends: specifications; one may come several times.
+        optional: leave out those that are not there.
+        numerics: mode; devices are compared bit for bit in strict mode only.
+
+    Raises:
+        InvalidArgument: none is left.
+        InitError: one cannot be opened and is not optional.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[str],
+        *,
+        optional: bool = False,
+        numerics: Numerics = Numerics.STRICT,
+    ) -> None:
+        """Opens the backends."""
+        self._stack = ExitStack()
+        self.numerics = numerics
+        self.lanes: list[_Lane] = []
+        self.missing: list[str] = []
+        self.by_rules = False
+        try:
+            for spec in backends:
+                self._open(spec, optional)
+        except BaseException:
+            self._stack.close()
+            raise
+        if len(self.lanes) + self.by_rules < 2:
+            self._stack.close()
+            raise InvalidArgument(
+                "at least two backends are needed; "
+                + ("; ".join(self.missing) or "give --backend twice or more")
+            )
+
+    def _open(self, spec: str, optional: bool) -> None:  # noqa: FBT001
+        if parse_spec(spec)[0] == REFERENCE:
+            self.by_rules = True
+            return
+        try:
+            accelerator = self._stack.enter_context(open_accelerator(spec))
+        except InitError as error:
+            if not optional:
+                raise
+            self.missing.append(f"{spec}: {error}")
+            return
+        count = sum(lane.spec == spec for lane in self.lanes)
+        label = f"{spec} ({count + 1})" if count else spec
+        self.lanes.append(_Lane(label, spec, accelerator, numerics=self.numerics))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The backends that take part."""
+        rules = (REFERENCE,) if self.by_rules else ()
+        return (*(lane.label for lane in self.lanes), *rules)
+
+    @property
+    def devices(self) -> dict[str, str]:
+        """Device and driver of each backend."""
+        return {lane.label: lane.accelerator.name for lane in self.lanes}
+
+    def close(self) -> None:
+        """Closes the backends."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def judge(self, case: Case, *, plans_only: bool = False) -> Verdict:
+        """Judges a program.
+
+        Args:
+            case: the program and its inputs.
+            plans_only: look at plans only, run nothing.
+
+        Raises:
+            DeviceLost: a device is gone, and nothing more can be learnt from it.
+        """
+        run = _Run(self, case)
+        return run.plans() if plans_only else run.all()
+
+
+class _Run:
+    """One program being judged."""
+
+    def __init__(self, judge: Judge, case: Case) -> None:
+        self._judge = judge
+        self._case = case
+        self._graph = case.graph
+        self._block = case.graph.main
+        self._findings: dict[Key, Finding] = {}
+        self._left_out: list[str] = []
+        self._kernels: dict[int, tuple[str, ...]] = {}
+        self._operators: list[OperatorComparison] = []
+        self._exposed = expose(self._graph, intermediates(self._graph))
+
+    def plans(self) -> Verdict:
+        """Checks the plans only."""
+        seen: list[PlanLimits] = []
+        for lane in self._judge.lanes:
+            limits = lane.limits(self._case)
+            if limits in seen:
+                continue
+            seen.append(limits)
+            try:
+                for graph in (self._graph, self._exposed):
+                    self._plan(lane, lane.load(self._case, graph), graph)
+            except Error as error:
+                self._failed(lane, error)
+        return self._verdict()
+
+    def all(self) -> Verdict:
+        """Runs everything."""
+        outputs: dict[str, list[dict[str, Array]]] = {}
+        tensors: dict[str, list[dict[str, Array]]] = {}
+        for lane in self._judge.lanes:
+            try:
+                outputs[lane.label] = self._outputs(lane)
+                tensors[lane.label] = self._everything(lane)
+            except DeviceLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - what breaks is a finding
+                self._failed(lane, error)
+        lanes = [lane for lane in self._judge.lanes if lane.label in tensors]
+        for lane in lanes:
+            self._compare_plans(lane, outputs[lane.label], tensors[lane.label])
+        for number, sample in enumerate(self._case.samples):
+            for lane in lanes:
+                lane.outputs = outputs[lane.label][number]
+                lane.tensors = {**sample, **tensors[lane.label][number]}
+            self._compare_operators(lanes, number)
+        return self._verdict()
+
+    def _outputs(self, lane: _Lane) -> list[dict[str, Array]]:
+        """What the program gives; the first run is repeated."""
+        lowered = lane.load(self._case, self._graph)
+        self._plan(lane, lowered, self._graph)
+        with Session(lane.accelerator, lowered) as session:
+            results = [session.run(dict(sample)) for sample in self._case.samples]
+            again = session.run(dict(self._case.samples[0]))
+        for name, array in results[0].items():
+            if not same_bits(array, again[name]):
+                self._report(Kind.REPEAT, self._maker(name), (lane.label,), 0, name)
+        return results
+
+    def _everything(self, lane: _Lane) -> list[dict[str, Array]]:
+        """All intermediates and outputs."""
+        lowered = lane.load(self._case, self._exposed)
+        self._plan(lane, lowered, self._exposed)
+        with Session(lane.accelerator, lowered) as session:
+            return [session.run(dict(sample)) for sample in self._case.samples]
+
+    def _compare_plans(
+        self,
+        lane: _Lane,
+        outputs: Sequence[Mapping[str, Array]],
+        tensors: Sequence[Mapping[str, Array]],
+    ) -> None:
+        for number, (short, full) in enumerate(zip(outputs, tensors, strict=True)):
+            for name, array in short.items():
+                if not same_bits(array, full[name]):
+                    text = f"output {name!r}"
+                    self._report(
+                        Kind.PLAN, self._maker(name), (lane.label,), number, text
+                    )
+
+    def _compare_operators(self, lanes: Sequence[_Lane], sample: int) -> None:
+        found = check_operators(
+            self._graph,
+            lanes,
+            against_reference=self._judge.by_rules,
+            exact=self._judge.numerics is Numerics.STRICT,
+            progress=_silent,
+        )
+        self._operators += found
+        by_index = {op.index: op for op in self._block.operators}
+        for item in found:
+            op = by_index[item.operator.index]
+            for c in item.comparisons:
+                if c.agreed:
+                    continue
+                kind = Kind.RULE if c.right == REFERENCE else Kind.BITS
+                kind = Kind.LOAD if c.left == LOAD else kind
+                self._report(kind, op, (c.left, c.right), sample, str(c))
+
+    def _plan(self, lane: _Lane, lowered: Lowered, graph: Graph) -> None:
+        """Checks a plan, and notes which kernels an operator takes."""
+        if lowered.flow is not None:
+            return
+        plan = lowered.plan
+        for item in (*plan.prologue, *plan.dispatches):
+            index = plan.operators[item.operator].index
+            names = self._kernels.get(index, ())
+            if item.kernel not in names:
+                self._kernels[index] = (*names, item.kernel)
+        for violation in check_plan(plan, graph):
+            self._violation(violation, lane)
+
+    def _violation(self, violation: Violation, lane: _Lane) -> None:
+        kind = Kind.BARRIER if violation.fault.is_hazard else Kind.ARENA
+        op = self._numbered(violation.operator)
+        text = f"{violation.fault.value}: {violation.text}"
+        self._report(kind, op, (lane.label,), -1, text)
+
+    def _failed(self, lane: _Lane, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, AdmissionError | VerifyError):
+            index = getattr(error.operator, "index", -1)
+            self._report(Kind.REFUSED, self._numbered(index), (lane.label,), -1, text)
+        elif ending_of(error) is Ending.FAILED:
+            self._report(Kind.FAILED, None, (lane.label,), -1, text)
+        else:
+            self._left_out.append(f"{lane.label}: {text}")
+
+    def _numbered(self, index: int) -> Operator | None:
+        return next((o for o in self._block.operators if o.index == index), None)
+
+    def _maker(self, name: str) -> Operator | None:
+        return next((o for o in self._block.operators if name in o.outputs), None)
+
+    def _report(
+        self,
+        kind: Kind,
+        op: Operator | None,
+        backends: tuple[str, ...],
+        sample: int,
+        text: str,
+    ) -> None:
+        key = Key(kind, "" if op is None else op.op.name, self._types(op))
+        index = -1 if op is None else op.index
+        self._findings.setdefault(key, Finding(key, text, backends, sample, index))
+
+    def _types(self, op: Operator | None) -> str:
+        return "" if op is None else operator_types(op, self._block.tensors)
+
+    def _verdict(self) -> Verdict:
+        outcomes = [c.outcome for item in self._operators for c in item.comparisons]
+        order = list(Kind)
+        findings = sorted(
+            self._findings.values(),
+            key=lambda f: (order.index(f.key.kind), f.operator),
+        )
+        return Verdict(
+            tuple(findings),
+            tuple(self._operators),
+            self._kernels,
+            exceptions=outcomes.count("known exception"),
+            unpredictable=outcomes.count("unpredictable"),
+            left_out=tuple(self._left_out),
+        )
+
+
+def operator_types(op: Operator, tensors: Mapping[str, Tensor]) -> str:
+    """Types of an operator's first data operand and first result, such as FP32-INT8."""
+    names = (*op.inputs[:1], *op.outputs[:1])
+    found = dict.fromkeys(tensors[n].dtype.name for n in names)
+    return "-".join(found)
+
+
+def has_key(verdict: Verdict, key: Key) -> bool:
+    """Whether a verdict has a finding of a key."""
+    return any(finding.key == key for finding in verdict.findings)
+
+
+def _silent(text: str) -> None:
+    del text

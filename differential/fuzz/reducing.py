@@ -1,0 +1,118 @@
+"""From a case that differs to the smallest one, in a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from tosavk.differential.fuzz.case import Case
+from tosavk.differential.fuzz.files import FolderStore, write_case
+from tosavk.differential.fuzz.judge import Judge, Key, has_key
+from tosavk.differential.fuzz.reduce import BUDGET, digest, reduce_case
+from tosavk.differential.fuzz.shrink import weight
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reduction came to.
+
+    Attributes:
+        key: what differs, or None where the backends agree.
+        text: the difference in one line.
+        backends: labels that take part in it.
+        folder: where the reduced case is.
+        before: operators, elements and data that is not zero, of the given case.
+        after: of the reduced one.
+        tried: programs that were judged.
+        finished: whether nothing smaller was left to try.
+    """
+
+    key: Key | None
+    text: str = ""
+    backends: tuple[str, ...] = ()
+    folder: str = ""
+    before: tuple[int, int, int] = (0, 0, 0)
+    after: tuple[int, int, int] = (0, 0, 0)
+    tried: int = 0
+    finished: bool = True
+
+    def document(self) -> dict[str, object]:
+        """The result as JSON data (docs/json.md)."""
+        names = ("operators", "elements", "not_zero")
+        return {
+            "format": "tosavk.reduce",
+            "version": 1,
+            "verdict": "agreed" if self.key is None else "different",
+            "finding": None if self.key is None else dataclasses.asdict(self.key),
+            "text": self.text,
+            "backends": list(self.backends),
+            "folder": self.folder,
+            "before": dict(zip(names, self.before, strict=True)),
+            "after": dict(zip(names, self.after, strict=True)),
+            "tried": self.tried,
+            "finished": self.finished,
+        }
+
+
+def reduce_finding(
+    case: Case,
+    judge: Judge,
+    folder: Path,
+    *,
+    budget: int = BUDGET,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Reduces the first finding of a case, or goes on with what is in the folder.
+
+    Args:
+        case: the case.
+        judge: the backends.
+        folder: for the reduced case, and for what an interruption must not lose.
+        budget: programs that are judged at most.
+        progress: told how far it is.
+    """
+    progress("judging the program")
+    verdict = judge.judge(case)
+    if not verdict.findings:
+        return Outcome(None)
+    finding = verdict.findings[0]
+    key = finding.key
+    # Work of another case or finding is of no use.
+    work = folder / f"work-{digest(case)[:16]}-{str(key).replace(' ', '-')}"
+    store = FolderStore(work, title=str(key))
+    start = store.resumed() or case
+    found = reduce_case(
+        start,
+        lambda c: has_key(judge.judge(c), key),
+        target=key.op,
+        budget=budget,
+        store=store,
+        progress=progress,
+    )
+    again = judge.judge(found.case)
+    text = next((f.text for f in again.findings if f.key == key), finding.text)
+    outcome = Outcome(
+        key,
+        text,
+        finding.backends,
+        str(folder),
+        weight(case),
+        weight(found.case),
+        found.tried,
+        found.finished,
+    )
+    about: dict[str, object] = {
+        "kind": key.kind.value,
+        "meaning": key.kind.meaning,
+        "operator": key.op,
+        "dtype": key.dtype,
+        "text": text,
+        "backends": list(finding.backends),
+        "devices": judge.devices,
+        "operators": outcome.after[0],
+        "elements": outcome.after[1],
+        "tried": found.tried,
+    }
+    write_case(folder, found.case, title=str(key), about=about)
+    return outcome

@@ -1,0 +1,152 @@
+"""`tosavk fuzz`: random programs on several backends."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tosavk.cli import options as shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tosavk.cli.types import Subparsers
+    from tosavk.differential.fuzz.campaign import Filed, Result
+
+DEFAULT_BACKENDS = ("vulkan", "wgpu", "reference")
+_COUNT = 100
+_SHOWN = 12
+
+
+def add_parser(commands: Subparsers) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "fuzz",
+        help="run random programs on several backends and reduce what differs",
+        description="Make valid random programs, check their plans, run them on several "
+        "backends, and judge every operator on equal inputs: devices bit for bit, and "
+        "against the reference by TOSA's rules. What differs is reduced and filed. "
+        "Program i of a seed is the same everywhere; the same command with --out goes "
+        "on after an interruption.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--seed",
+        type=shared.whole_number,
+        default=0,
+        metavar="N",
+        help="seed of the programs (default 0)",
+    )
+    parser.add_argument(
+        "--count",
+        type=shared.whole_number,
+        default=_COUNT,
+        metavar="N",
+        help=f"how many programs (default {_COUNT})",
+    )
+    parser.add_argument(
+        "--start",
+        type=shared.whole_number,
+        default=0,
+        metavar="I",
+        help="number of the first program (default 0)",
+    )
+    parser.add_argument(
+        "--backend",
+        action="append",
+        metavar="S",
+        help="backend specification (repeatable; default: those that are there of "
+        "vulkan, wgpu, reference)",
+    )
+    shared.add_numerics(parser)
+    parser.add_argument("--out", metavar="D", help="folder for findings and journal")
+    parser.add_argument(
+        "--no-reduce", action="store_true", help="file findings as they are"
+    )
+    parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
+    parser.set_defaults(function=main)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Fuzzes; 1 when anything was found."""
+    from tosavk.backends.session import parse_numerics
+    from tosavk.cli.console import BAD, out, say
+    from tosavk.cli.progress import steps
+    from tosavk.differential.fuzz.campaign import REDUCING, Request, fuzz
+
+    shared.check_writable(options.json)
+    if options.out:
+        shared.make_folder(Path(options.out))
+    request = Request(
+        seed=options.seed,
+        count=options.count,
+        start=options.start,
+        backends=tuple(options.backend or DEFAULT_BACKENDS),
+        optional=not options.backend,
+        numerics=parse_numerics(options.numerics),
+        folder=Path(options.out) if options.out else None,
+        reducing=0 if options.no_reduce else REDUCING,
+    )
+    console = out()
+    quiet = options.json == "-"
+
+    def notice(filed: Filed) -> None:
+        if not quiet:
+            say(console, f"finding: {filed.key}: {filed.text}", BAD)
+
+    with steps("opening the devices") as step:
+        result = fuzz(request, step, notice)
+    if options.json:
+        shared.write_json(options.json, result.document())
+    if not quiet:
+        show(console, result)
+    return 1 if result.findings else 0
+
+
+def show(console: Console, result: Result) -> None:
+    """Prints what was covered and what was found."""
+    from tosavk.cli.console import BAD, GOOD, SOFT, WARN, Column, say, show_table
+    from tosavk.differential.fuzz.coverage import summary
+
+    console.print()
+    rows = summary(list(result.coverage.points))
+    show_table(
+        console,
+        (
+            Column("operator"),
+            Column("types", right=True),
+            Column("rules", right=True),
+            Column("kernels", right=True),
+        ),
+        [(name, *map(str, counts)) for name, counts in rows.items()],
+    )
+    possible = len(result.coverage.possible())
+    missing = result.coverage.missing()
+    say(
+        console,
+        f"covered {possible - len(missing)} of {possible} operators with types, "
+        f"{len(result.coverage.points)} with rule and kernels",
+    )
+    for label in result.backends:
+        device = result.devices.get(label, "")
+        say(console, f"  {label}{': ' if device else ''}{device}", SOFT)
+    for text in result.missing:
+        say(console, f"note: left out: {text}", WARN)
+    for index, reason in list(result.left_out.items())[:_SHOWN]:
+        say(console, f"note: program {index} is not supported: {reason}", WARN)
+    for filed in result.findings.values():
+        where = f" in {filed.folder}" if filed.folder else ""
+        say(
+            console,
+            f"{filed.key}: {len(filed.graphs)} programs, first {filed.graphs[0]}; "
+            f"reduced to {filed.operators} operators, {filed.elements} elements{where}",
+        )
+    verdict = f"{len(result.findings)} findings" if result.findings else "all agree"
+    say(
+        console,
+        f"{result.done} programs of seed {result.request.seed}, "
+        f"{result.rate:.0f} a minute, {result.exceptions} known exceptions, "
+        f"{result.unpredictable} open results: {verdict}",
+        f"bold {BAD if result.findings else GOOD}",
+    )
