@@ -180,12 +180,22 @@ def _flushed(array: Array) -> Array:
     return np.where(small, np.copysign(np.float32(0), array), array)
 
 
+def flushed_operand(dtype: DType, array: Array) -> Array:
+    """An operand as a device that flushes FP32 subnormals sees it."""
+    if dtype not in (DType.FP32, DType.BF16):
+        return array
+    wide = array.astype(np.float32)
+    return np.where(_is_subnormal(wide), _flushed(wide), wide).astype(dtype.numpy)
+
+
 def _explain_flush(
     op: Op, dtype: DType, operands: Sequence[Array], left: Array, right: Array
 ) -> Array:
     wide = [np.asarray(x).astype(np.float32) for x in operands[:2]]
     if op in _EXACT_OPS:
         return _explain_exact(op, dtype, wide, left, right)
+    if op is Op.REDUCE_PRODUCT:
+        return _explain_product(dtype, wide[0], left, right)
     # A flushed term is smaller than the smallest normal number times the largest
     # factor, and there are no more terms than elements.
     largest = max(
@@ -193,10 +203,41 @@ def _explain_flush(
     )
     terms = max((x.size for x in wide), default=1)
     limit = SMALLEST_NORMAL * max(1.0, largest) * terms
-    # That must stay far below what a wrong term would do.
-    error: Array = np.abs(left.astype(np.float64) - right.astype(np.float64))
-    small: Array = error <= min(limit, 2.0**-80)
+    # That must stay far below what a wrong term would do, unless there is an operand
+    # that is flushed.
+    if not any(_is_subnormal(x).any() for x in wide):
+        limit = min(limit, 2.0**-80)
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    small: Array = np.abs(a - b) <= limit
+    # A flushed number times infinity is NaN.
+    if len(wide) > 1 and any(
+        _is_subnormal(x).any() and np.isinf(other).any()
+        for x, other in (wide, wide[::-1])
+    ):
+        small |= (np.isnan(a) & np.isinf(b)) | (np.isinf(a) & np.isnan(b))
     return small
+
+
+def _is_subnormal(array: Array) -> Array:
+    result: Array = (array != 0) & (np.abs(array) < np.float32(SMALLEST_NORMAL))
+    return result
+
+
+def _explain_product(dtype: DType, x: Array, left: Array, right: Array) -> Array:
+    """Elements where each side is the product in order, with or without flushing."""
+    reduced = [
+        axis
+        for axis, (n, m) in enumerate(zip(x.shape, left.shape, strict=True))
+        if n != m
+    ]
+    parts = np.split(x, x.shape[reduced[0]], reduced[0]) if reduced else [x]
+    ideal = np.ones(left.shape, np.float32)
+    flushed = ideal
+    for part in parts:
+        ideal = ideal * part
+        flushed = _flushed(flushed * _flushed(part))
+    options = [value.astype(dtype.numpy) for value in (ideal, flushed)]
+    return _among(options, left) & _among(options, right)
 
 
 def _explain_exact(
@@ -210,14 +251,17 @@ def _explain_exact(
         np.broadcast_to(value.astype(dtype.numpy), left.shape)
         for value in (ideal, flushed, _flushed(ideal), _flushed(flushed))
     ]
-    sound = np.ones(left.shape, np.bool_)
-    for side in (left, right):
-        matches = [
-            (bits_of(side) == bits_of(option)) | (_is_nan(side) & _is_nan(option))
-            for option in options
-        ]
-        sound &= np.any(matches, axis=0)
-    return sound
+    return _among(options, left) & _among(options, right)
+
+
+def _among(options: Sequence[Array], side: Array) -> Array:
+    """Elements that are those of one of the options."""
+    matches = [
+        (bits_of(side) == bits_of(option)) | (_is_nan(side) & _is_nan(option))
+        for option in options
+    ]
+    found: Array = np.any(matches, axis=0)
+    return found
 
 
 def _explain_zero(

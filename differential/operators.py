@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tosavk.backends.reference import Expected, Note, expect
 from tosavk.core.errors import Unsupported
 from tosavk.differential.compare import compare_bits
-from tosavk.differential.exceptions import Trait, excuses
+from tosavk.differential.exceptions import Trait, excuses, flushed_operand
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
     NOT_JUDGED,
@@ -223,9 +223,37 @@ class _Check:
                 found += [dataclasses.replace(c, left=side.label) for c in first]
                 continue
             judged = self._judge(op, side.label, side.tensors, side.tensors)
+            if not all(c.agreed for c in judged):
+                judged = self._flushing(op, side, judged)
             first = first or judged
             found += judged
         return found
+
+    def _flushing(
+        self, op: Operator, side: Side, judged: list[Comparison]
+    ) -> list[Comparison]:
+        """Judges again as if subnormal operands were zero, if the device does that.
+
+        TOSA allows it. What agrees then is a known exception.
+        """
+        if Trait.FLUSHES_SUBNORMALS not in side.traits():
+            return judged
+        types = {n: self._block.tensors[n].dtype for n in op.inputs}
+        flushed = {
+            name: flushed_operand(types[name], self._operand(name, side.tensors))
+            for name in op.inputs
+        }
+        again = self._judge(op, side.label, flushed, side.tensors)
+        return [
+            dataclasses.replace(
+                new,
+                outcome=KNOWN_EXCEPTION,
+                note=f"explained by: {Trait.FLUSHES_SUBNORMALS}",
+            )
+            if new.agreed and not old.agreed
+            else old
+            for old, new in zip(judged, again, strict=True)
+        ]
 
     def _judge(
         self,

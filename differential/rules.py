@@ -297,6 +297,9 @@ def _apply(
             interval = compliance.within_stated(reference, _need(rule, bound))
         case Kind.PRODUCT:
             interval = compliance.within_product(dtype, reference, rule.terms)
+            free = np.isinf(np.zeros(()) if bound is None else bound)
+            limits = np.where(free, np.inf, interval.above)
+            return interval.admits(dtype, actual) | free, limits, ""
         case Kind.RELATIVE:
             interval = compliance.within_relative(
                 dtype, reference, _need(rule, bound), rule.scale, rule.ulp

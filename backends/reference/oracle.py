@@ -21,6 +21,7 @@ from tosavk.backends.reference.operators.scaling import inexact_range
 from tosavk.backends.reference.operators.transforms import weighted_sums
 from tosavk.backends.reference.values import (
     FRACTION_BITS,
+    LARGEST,
     SMALLEST_NORMAL,
     Array,
     Precision,
@@ -58,7 +59,8 @@ class Expected:
             with INEXACT_ROUND, the smallest result allowed.
         bound: what the rule of the operator takes besides: the result on magnitudes
             for dot products, the factor or magnitude of the absolute error rules, the
-            absolute error itself for POW, the largest input magnitude of RESIZE, the largest result of an inexact RESCALE;
+            absolute error itself for POW, infinity where REDUCE_PRODUCT is free, the
+            largest input magnitude of RESIZE, the largest result of an inexact RESCALE;
             None where the rule takes nothing.
         terms: how many roundings the rule allows for: for dot products the products of
             an element, fewer where the accumulator is more precise than the result,
@@ -176,17 +178,32 @@ def _magnitudes(call: Call) -> list[Array]:
         return _transform_bounds(op, operands)
     if op is Op.CONV2D:
         return COMPUTING[op](_padded(call, operands))
+    if op is Op.AVG_POOL2D:
+        return _means(call, operands)
     return COMPUTING[op](dataclasses.replace(call, operands=tuple(operands)))
+
+
+def _means(call: Call, operands: Sequence[Array]) -> list[Array]:
+    """Mean magnitudes; infinite where the sum, which TOSA divides last, overflows."""
+    means = COMPUTING[call.operator.op](
+        dataclasses.replace(call, operands=tuple(operands))
+    )
+    taps = _products(call)
+    return [np.where(m * taps > LARGEST[DType.FP32], np.inf, m) for m in means]
 
 
 def _transform_bounds(op: Op, operands: Sequence[Array]) -> list[Array]:
     width, smallest = operands[0].shape[2], SMALLEST_NORMAL[DType.FP32]
     out_w = width if op is Op.FFT2D else width // 2 + 1
     cosine, sine = weighted_sums(operands[0], out_w, smallest)
-    if op is Op.RFFT2D:
-        return [cosine, sine]
-    imag_cosine, imag_sine = weighted_sums(operands[1], out_w, smallest)
-    return [cosine + imag_sine, sine + imag_cosine]
+    bounds = [cosine, sine]
+    if op is Op.FFT2D:
+        imag_cosine, imag_sine = weighted_sums(operands[1], out_w, smallest)
+        bounds = [cosine + imag_sine, sine + imag_cosine]
+    # A fast transform has sums on the way with weights up to 1; TOSA bounds the direct
+    # sum only, and says nothing of what overflows before the end.
+    total = sum(x.sum(axis=(1, 2), keepdims=True) for x in operands)
+    return [np.where(total > LARGEST[DType.FP32], np.inf, b) for b in bounds]
 
 
 def _padded(call: Call, operands: list[Array]) -> Call:
@@ -222,11 +239,31 @@ def _elementwise_bound(call: Call, result: Array) -> Array | None:
             return np.asarray(1.0 + np.abs(x))
         case Op.POW:
             return _power_bound(call, result)
+        case Op.REDUCE_PRODUCT:
+            return _product_bound(call)
         case Op.RESIZE:
             finite = np.where(np.isfinite(x), np.abs(x), 0.0)
             return np.full(result.shape, finite.max())
         case _:
             return None
+
+
+def _product_bound(call: Call) -> Array:
+    """Infinity where the factors in some order leave the range of the type, else 0.
+
+    TOSA gives no order, and no bound for what is left after an overflow on the way.
+    """
+    axis = call.integer("axis")
+    size = np.abs(call[0])
+    kind = call.dtype
+    high = np.prod(np.maximum(size, 1.0), axis=axis, keepdims=True)
+    low = np.prod(np.minimum(size, 1.0), axis=axis, keepdims=True)
+    zero = np.any(size == 0, axis=axis, keepdims=True)
+    leaves = (high > LARGEST[kind]) | ((low < SMALLEST_NORMAL[kind]) & ~zero)
+    infinite = np.any(np.isinf(size), axis=axis, keepdims=True)
+    # With an infinite factor the product is infinite, or NaN with a zero, in any order.
+    free = leaves & ~(infinite & (zero | (low >= SMALLEST_NORMAL[kind])))
+    return np.where(free, np.inf, 0.0)
 
 
 def _power_bound(call: Call, result: Array) -> Array:
