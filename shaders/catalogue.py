@@ -158,7 +158,7 @@ KERNELS: tuple[Kernel, ...] = (
         name="reduce",
         bindings=("x", "y"),
         spec=("OP", "TYPE", "Y_TYPE", "MODE"),
-        params=("count", "axis", "inner"),
+        params=("count", "axis", "inner", "first", "last"),
     ),
     Kernel(
         name="move",

@@ -1,6 +1,7 @@
 // REDUCE_* and ARGMAX over the middle of (outer, axis, inner), in ascending order
 // (docs/kernel-interface.md). Floats are compared as integers: a float comparison may flush
-// subnormals.
+// subnormals. The middle may be dealt out to several dispatches, [first, last) each: all but the
+// first start from what is in y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -19,6 +20,8 @@ layout(push_constant) uniform Params {
     uint count;
     uint axis;
     uint inner;
+    uint first;
+    uint last;
 };
 
 #include "linear.glsl"
@@ -49,11 +52,21 @@ int order_of(uint lane) {
 
 bool nan_lane(uint lane) { return is_float(TYPE) && nan_bits(floatBitsToUint(widen(TYPE, lane))); }
 
-uint argmax(uint at, uint steps) {
+uint y_lane(uint i) { return lane_bits(y_words[i / lanes_of(Y_TYPE)], Y_TYPE, i); }
+
+uint argmax(uint i, uint base, uint end) {
     uint best = 0u;
     int highest = 0;
     bool found = false;
-    for (uint k = 0u; k < steps; k++, at += inner) {
+    if (first != 0u) {
+        best = y_lane(i);
+        uint lane = x_lane(base + best * inner);
+        found = !nan_lane(lane);
+        if (!found && MODE == PROPAGATE) return best;
+        highest = order_of(lane);
+    }
+    uint at = base + first * inner;
+    for (uint k = first; k < end; k++, at += inner) {
         uint lane = x_lane(at);
         if (nan_lane(lane)) {
             if (MODE == PROPAGATE) return k;
@@ -70,10 +83,15 @@ uint argmax(uint at, uint steps) {
 }
 
 // Passed-over NaNs do not count, but NaN it is when there is nothing else.
-uint extreme_float(uint at, uint steps) {
+uint extreme_float(uint i, uint at, uint end) {
     uint result = CANONICAL_NAN;
     int limit = 0;
-    for (uint k = 0u; k < steps; k++, at += inner) {
+    if (first != 0u) {
+        result = floatBitsToUint(widen(TYPE, y_lane(i)));
+        if (nan_bits(result) && MODE == PROPAGATE) return y_lane(i);
+        limit = float_order(result);
+    }
+    for (uint k = first; k < end; k++, at += inner) {
         uint bits = floatBitsToUint(widen(TYPE, x_lane(at)));
         if (nan_bits(bits)) {
             if (MODE == PROPAGATE) return narrow(TYPE, uintBitsToFloat(CANONICAL_NAN));
@@ -88,19 +106,20 @@ uint extreme_float(uint at, uint steps) {
     return narrow(TYPE, uintBitsToFloat(result));
 }
 
-uint extreme_int(uint at, uint steps) {
-    int result = widen_int(TYPE, x_lane(at));
-    for (uint k = 0u; k < steps; k++, at += inner) {
+uint extreme_int(uint i, uint at, uint end) {
+    int result = widen_int(TYPE, first != 0u ? y_lane(i) : x_lane(at));
+    for (uint k = first; k < end; k++, at += inner) {
         int v = widen_int(TYPE, x_lane(at));
         result = OP == REDUCE_MAX ? max(result, v) : min(result, v);
     }
     return narrow_int(TYPE, result);
 }
 
-uint total_float(uint at, uint steps) {
+uint total_float(uint i, uint at, uint end) {
     // +0 or 1, known at run time only: a compiler may drop the addition of a known zero.
     precise float total = uintBitsToFloat(run_time(OP == REDUCE_SUM ? 0u : 0x3F800000u));
-    for (uint k = 0u; k < steps; k++, at += inner) {
+    if (first != 0u) total = widen(TYPE, y_lane(i));
+    for (uint k = first; k < end; k++, at += inner) {
         float v = widen(TYPE, x_lane(at));
         if (OP == REDUCE_SUM) {
             total = total + v;
@@ -112,29 +131,32 @@ uint total_float(uint at, uint steps) {
     return narrow(TYPE, uintBitsToFloat(nan_bits(bits) ? CANONICAL_NAN : bits));
 }
 
-uint total_int(uint at, uint steps) {
-    uint total = 0u;
-    for (uint k = 0u; k < steps; k++, at += inner) total += x_lane(at);
+uint total_int(uint i, uint at, uint end) {
+    uint total = first != 0u ? y_lane(i) : 0u;
+    for (uint k = first; k < end; k++, at += inner) total += x_lane(at);
     return total;
 }
 
-uint truth(uint at, uint steps) {
-    for (uint k = 0u; k < steps; k++, at += inner) {
-        if ((x_lane(at) != 0u) != (OP == REDUCE_ALL)) return OP == REDUCE_ALL ? 0u : 1u;
+uint truth(uint i, uint at, uint end) {
+    bool decisive = OP == REDUCE_ANY;
+    if (first != 0u && (y_lane(i) != 0u) == decisive) return decisive ? 1u : 0u;
+    for (uint k = first; k < end; k++, at += inner) {
+        if ((x_lane(at) != 0u) == decisive) return decisive ? 1u : 0u;
     }
-    return OP == REDUCE_ALL ? 1u : 0u;
+    return decisive ? 0u : 1u;
 }
 
 uint element(uint i) {
-    uint steps = run_time(axis);
+    uint end = run_time(last);
     uint outer = i / inner;
-    uint at = outer * (axis - 1u) * inner + i;
-    if (OP == ARGMAX) return argmax(at, steps);
-    if (OP == REDUCE_ALL || OP == REDUCE_ANY) return truth(at, steps);
+    uint base = outer * (axis - 1u) * inner + i;
+    uint at = base + first * inner;
+    if (OP == ARGMAX) return argmax(i, base, end);
+    if (OP == REDUCE_ALL || OP == REDUCE_ANY) return truth(i, at, end);
     if (OP == REDUCE_MAX || OP == REDUCE_MIN) {
-        return is_float(TYPE) ? extreme_float(at, steps) : extreme_int(at, steps);
+        return is_float(TYPE) ? extreme_float(i, at, end) : extreme_int(i, at, end);
     }
-    return is_float(TYPE) ? total_float(at, steps) : total_int(at, steps);
+    return is_float(TYPE) ? total_float(i, at, end) : total_int(i, at, end);
 }
 
 void main() {

@@ -1,4 +1,5 @@
-// Folds the middle dimension of (outer, axis, inner), from the front (docs/kernel-interface.md).
+// Folds the middle dimension of (outer, axis, inner), from the front (docs/kernel-interface.md): its
+// part [first, last), after what y has if first is not 0.
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -6,7 +7,7 @@ override TYPE: u32;
 override Y_TYPE: u32;
 override MODE: u32;
 
-struct Params { count: u32, axis: u32, inner: u32, zero: u32 }
+struct Params { count: u32, axis: u32, inner: u32, first: u32, last: u32, zero: u32 }
 
 @group(0) @binding(0) var<storage, read_write> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
@@ -20,6 +21,8 @@ const REDUCE_MIN: u32 = 52u;
 const REDUCE_SUM: u32 = 54u;
 
 fn fetch(at: u32) -> u32 { return lane_bits(x[at / lanes_of(TYPE)], TYPE, at); }
+
+fn so_far(index: u32) -> u32 { return lane_bits(y[index / lanes_of(Y_TYPE)], Y_TYPE, index); }
 
 fn rounded(v: f32) -> f32 { return bitcast<f32>(bitcast<u32>(v) ^ params.zero); }
 
@@ -43,10 +46,19 @@ fn is_nan_key(key: u32) -> bool { return is_float(TYPE) && key == NAN_KEY; }
 fn nan_lane() -> u32 { return narrow(TYPE, bitcast<f32>(0x7fc00000u | params.zero)); }
 
 // The index of the largest key; NaN is the largest of all, or passed over.
-fn largest_index(base: u32) -> u32 {
+fn largest_index(base: u32, element: u32) -> u32 {
     var index = params.axis;
     var top = 0u;
-    for (var k = 0u; k < params.axis; k++) {
+    if (params.first > 0u) {
+        // An index of 0 may also stand for nothing but NaNs.
+        let before = so_far(element);
+        let key = key_of(fetch(base + before * params.inner));
+        if (MODE != 2u || !is_nan_key(key)) {
+            index = before;
+            top = key;
+        }
+    }
+    for (var k = params.first; k < params.last; k++) {
         let key = key_of(fetch(base + k * params.inner));
         if (MODE == 2u && is_nan_key(key)) { continue; }
         if (index == params.axis || key > top) {
@@ -59,11 +71,20 @@ fn largest_index(base: u32) -> u32 {
 
 // MAX keeps the first of equal values, MIN the last: that matters for the sign of a zero. NaNs
 // that are passed over leave NaN only where there is nothing else.
-fn extreme(base: u32) -> u32 {
+fn extreme(base: u32, element: u32) -> u32 {
     var lane = 0u;
     var key = 0u;
     var numbers = 0u;
-    for (var k = 0u; k < params.axis; k++) {
+    if (params.first > 0u) {
+        lane = so_far(element);
+        key = key_of(lane);
+        if (!is_nan_key(key)) {
+            numbers = 1u;
+        } else if (MODE == 1u) {
+            return lane;
+        }
+    }
+    for (var k = params.first; k < params.last; k++) {
         let next = fetch(base + k * params.inner);
         let next_key = key_of(next);
         if (is_nan_key(next_key)) {
@@ -82,16 +103,18 @@ fn extreme(base: u32) -> u32 {
     return lane;
 }
 
-fn accumulate(base: u32) -> u32 {
+fn accumulate(base: u32, element: u32) -> u32 {
     if (!is_float(TYPE)) {
         var sum = 0i;
-        for (var k = 0u; k < params.axis; k++) {
+        if (params.first > 0u) { sum = bitcast<i32>(so_far(element)); }
+        for (var k = params.first; k < params.last; k++) {
             sum += bitcast<i32>(fetch(base + k * params.inner));
         }
         return bitcast<u32>(sum);
     }
     var acc = rounded(select(1.0, 0.0, OP == REDUCE_SUM));
-    for (var k = 0u; k < params.axis; k++) {
+    if (params.first > 0u) { acc = widen(TYPE, so_far(element)); }
+    for (var k = params.first; k < params.last; k++) {
         let v = widen(TYPE, fetch(base + k * params.inner));
         if (OP == REDUCE_SUM) { acc = rounded(acc + v); } else { acc = rounded(acc * v); }
     }
@@ -99,9 +122,11 @@ fn accumulate(base: u32) -> u32 {
     return narrow(TYPE, acc);
 }
 
-fn count_true(base: u32) -> u32 {
+// Of the part, where what is in y counts as an element of it.
+fn count_true(base: u32, element: u32) -> u32 {
     var found = 0u;
-    for (var k = 0u; k < params.axis; k++) {
+    if (params.first > 0u) { found = so_far(element); }
+    for (var k = params.first; k < params.last; k++) {
         found += min(fetch(base + k * params.inner), 1u);
     }
     return found;
@@ -110,11 +135,14 @@ fn count_true(base: u32) -> u32 {
 fn fold(index: u32) -> u32 {
     let base = index / params.inner * params.axis * params.inner + index % params.inner;
     switch (OP) {
-        case ARGMAX: { return largest_index(base); }
-        case REDUCE_ALL: { return select(0u, 1u, count_true(base) == params.axis); }
-        case REDUCE_ANY: { return select(0u, 1u, count_true(base) > 0u); }
-        case REDUCE_MAX, REDUCE_MIN: { return extreme(base); }
-        default: { return accumulate(base); }
+        case ARGMAX: { return largest_index(base, index); }
+        case REDUCE_ALL: {
+            let all = params.last - params.first + min(params.first, 1u);
+            return select(0u, 1u, count_true(base, index) == all);
+        }
+        case REDUCE_ANY: { return select(0u, 1u, count_true(base, index) > 0u); }
+        case REDUCE_MAX, REDUCE_MIN: { return extreme(base, index); }
+        default: { return accumulate(base, index); }
     }
 }
 
