@@ -7,6 +7,7 @@ that fails is reported by a warning and not used on that device.
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -36,12 +37,16 @@ from tosavk.lowering.nvfp4.artifact import (
     check_target,
     read_program,
 )
+from tosavk.lowering.nvfp4.kernels import Choice
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
 from tosavk.lowering.program import lower_artifact
 from tosavk.shaders.catalogue import kernels
 
+SWITCH = "TOSAVK_WITHOUT"
+"""Environment variable: what kernels must do without, such as "subgroup,matrices"."""
+
 TIMEOUT_NS = 60_000_000_000
-_ROWS, _DEPTH, _TOKENS = 9, 592, 9
+_ROWS, _DEPTH, _TOKENS, _MANY_TOKENS = 9, 608, 9, 300
 Variant = tuple[str, tuple[int, ...]]
 
 
@@ -58,12 +63,13 @@ class Verdicts:
     broken: dict[str, str] = field(default_factory=dict[str, str])
 
 
-_VERDICTS: WeakKeyDictionary[Device, Verdicts] = WeakKeyDictionary()
+VERDICTS: WeakKeyDictionary[Device, Verdicts] = WeakKeyDictionary()
+"""What is known of the kernels of every open device."""
 
 
 def verdicts(device: Device) -> Verdicts:
     """What is known of the kernels of a device."""
-    return _VERDICTS.setdefault(device, Verdicts())
+    return VERDICTS.setdefault(device, Verdicts())
 
 
 def lower_for(device: Device, artifact: Artifact, *, numerics: Numerics) -> Lowered:
@@ -91,14 +97,18 @@ def lower_checked(
         Nvfp4Warning: a kernel failed and is not used.
     """
     known = verdicts(device)
+    off = switched_off()
     while True:
         lowered = lower_nvfp4(
-            program, limits=device.plan_limits, numerics=numerics, broken=known.broken
+            program,
+            limits=device.plan_limits,
+            numerics=numerics,
+            broken={**off, **known.broken},
         )
         variants = variants_of(lowered)
         problem = ""
         for variant in variants - known.passed:
-            problem = try_variant(device, program, known, numerics=numerics)
+            problem = try_variant(device, program, lowered.choice, numerics=numerics)
             if problem:
                 break
             known.passed.add(variant)
@@ -112,6 +122,29 @@ def lower_checked(
             Nvfp4Warning,
             stacklevel=3,
         )
+
+
+def switched_off() -> dict[str, str]:
+    """Kernels that `TOSAVK_WITHOUT` leaves out, with that as the reason.
+
+    Warns:
+        Nvfp4Warning: it names what no kernel needs.
+    """
+    words = os.environ.get(SWITCH, "").replace(",", " ").split()
+    needs = {kernel.needs for kernel in kernels().values() if kernel.needs}
+    unknown = sorted(set(words) - needs)
+    if unknown:
+        warnings.warn(
+            f"{SWITCH}={os.environ[SWITCH]} names {', '.join(unknown)}, which no kernel "
+            f"needs; there are {', '.join(sorted(needs))}",
+            Nvfp4Warning,
+            stacklevel=4,
+        )
+    return {
+        name: f"{SWITCH} leaves out {kernel.needs}"
+        for name, kernel in kernels().items()
+        if kernel.needs in words
+    }
 
 
 def variants_of(lowered: LoweredNvfp4) -> set[Variant]:
@@ -128,11 +161,11 @@ def variants_of(lowered: LoweredNvfp4) -> set[Variant]:
 def try_variant(
     device: Device,
     program: Program,
-    known: Verdicts,
+    choice: Choice,
     *,
     numerics: Numerics = Numerics.STRICT,
 ) -> str:
-    """Runs a small product with the kernel that `program` would get.
+    """Runs a small product with the kernel that `program` gets.
 
     Returns:
         What is wrong, or "".
@@ -140,16 +173,21 @@ def try_variant(
     Raises:
         DeviceLost: the device was lost.
     """
-    small = _small(program)
+    small = _small(program, numerics)
     rng = np.random.default_rng(0x4E5646)
+    # FP16 numbers, so that kernels that round to FP16 have the same exact answer.
+    x = rng.standard_normal((small.m, small.k)).astype(np.float16)
     given: dict[str, NDArray[Any]] = {
-        "x": rng.standard_normal((small.m, small.k)).astype(np.float32),
+        "x": x.astype(np.float32),
         "packed": rng.integers(0, 256, (small.n, small.k // 2)).astype(np.uint8),
         "scales": rng.integers(0, 127, (small.n, small.k // 16)).astype(np.uint8),
         "tensor_scale": np.array([0.0078125], np.float32),
     }
     lowered = lower_nvfp4(
-        small, limits=device.plan_limits, numerics=numerics, broken=known.broken
+        small,
+        limits=device.plan_limits,
+        numerics=numerics,
+        broken={r.kernel: r.reason for r in choice.rejected},
     )
     try:
         got = run_once(device, lowered, given).astype(np.float64)
@@ -169,10 +207,12 @@ def try_variant(
     )
 
 
-def _small(program: Program) -> Projection:
+def _small(program: Program, numerics: Numerics) -> Projection:
+    """A product that gets the same kernel and the same tile."""
     if isinstance(program, Projection):
         shares = program.mode is Mode.SHARED
-        tokens = min(program.m, _TOKENS) if shares else 1
+        most = _TOKENS if numerics is Numerics.STRICT else _MANY_TOKENS
+        tokens = min(program.m, most) if shares else 1
         rows = min(program.n, _ROWS)
         activation = program.activation
     else:
@@ -183,12 +223,17 @@ def _small(program: Program) -> Projection:
 def _bound(
     program: Projection, size: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """How far a strict result may be off: the sum, carried through the activation."""
-    sums = (program.k + 64) * 2.0**-23 * size
+    """How far a result may be off: the sum, carried through the activation.
+
+    Twice the bound of strict sums: matrix units may round sums towards zero.
+    """
+    sums: NDArray[np.float64] = (program.k + 64) * 2.0**-22 * size
+    last: NDArray[np.float64] = 2.0**-22 * np.abs(y)
     if program.activation is Activation.SQUARED_RELU:
-        return 2 * np.sqrt(np.abs(y)) * sums + sums**2 + 2.0**-22 * np.abs(y)
+        steep: NDArray[np.float64] = 2 * np.sqrt(np.abs(y)) + sums
+        return steep * sums + last
     # SiLU and sigmoid are nowhere steeper than 1.1.
-    return 1.1 * sums + 2.0**-22 * np.abs(y)
+    return 1.1 * sums + last
 
 
 def run_once(

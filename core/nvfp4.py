@@ -77,7 +77,8 @@ def encode_scales(values: NDArray[Any]) -> Bytes:
 
 def decode_scales(codes: NDArray[Any]) -> Floats:
     """The values of E4M3 codes; NaN for 0x7F and 0xFF."""
-    return SCALE_VALUES[raw_bits(codes)]
+    values: Floats = SCALE_VALUES[raw_bits(codes)]
+    return values
 
 
 def _nearest(values: NDArray[Any], table: NDArray[np.float64], *, sign: int) -> Bytes:
@@ -89,7 +90,8 @@ def _nearest(values: NDArray[Any], table: NDArray[np.float64], *, sign: int) -> 
     below = np.searchsorted(middles, size, side="left")
     tie = size == middles[np.minimum(below, len(middles) - 1)]
     index = below + (tie & (below % 2 == 1))
-    return (index + sign * np.signbit(wide)).astype(np.uint8)
+    signs = np.where(np.signbit(wide), sign, 0)
+    return np.asarray(index + signs, np.uint8)
 
 
 def pack_codes(codes: NDArray[Any]) -> Bytes:
@@ -169,8 +171,7 @@ class Weights:
     Attributes:
         packed: codes, uint8 [n, k / 2], the even element in the low nibble.
         block_scales: E4M3 codes as uint8 [n, k / 16]; float8_e4m3fn is taken, too.
-        tensor_scale: float32 [1], or [n] where every row has its own; a number is
-            taken, too.
+        tensor_scale: float32 [1], or [n] where every row has its own.
         allow_nan: take block scales that are NaN; results of their rows are NaN.
 
     Raises:
@@ -178,9 +179,9 @@ class Weights:
             block scales, or a tensor scale that is not finite.
     """
 
-    packed: Bytes
-    block_scales: Bytes
-    tensor_scale: Floats
+    packed: NDArray[Any]
+    block_scales: NDArray[Any]
+    tensor_scale: NDArray[Any]
     allow_nan: InitVar[bool] = False
 
     def __post_init__(self, allow_nan: bool) -> None:

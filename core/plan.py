@@ -76,6 +76,8 @@ class Dispatch:
         tiles: work groups along y (and z), 1 for linear kernels.
         barrier: whether earlier dispatches' memory must be made visible first.
         operator: index into `Plan.operators` of the operator this belongs to.
+        layers: work groups along z, of kernels laid out in groups.
+        width: work-group width; 0 for the kernel's own.
     """
 
     kernel: str
@@ -86,6 +88,8 @@ class Dispatch:
     tiles: int
     barrier: bool
     operator: int
+    layers: int = 1
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,8 @@ def group_counts(
     """The work groups of a dispatch along x, y and z.
 
     Linear work is spread over x, then y. Tiled work has its columns along x and its
-    tiles along y, then z. Groups beyond the last one are told by their number to do
-    nothing (docs/kernel-interface.md, "Work").
+    tiles along y, then z. Work in groups says all three. Groups beyond the last one
+    are told by their number to do nothing (docs/kernel-interface.md, "Work").
 
     Raises:
         ResourceLimit: more than the device can number.
@@ -79,6 +79,9 @@ def group_counts(
         counts = (math.ceil(columns / rows), rows, 1)
         # An invocation's number must not wrap round and do somebody's work again.
         too_many = counts[0] * rows * width > MAX_INVOCATIONS
+    elif kernel.work is Work.GROUPS:
+        counts = (columns, dispatch.tiles, dispatch.layers)
+        too_many = False
     else:
         layers = math.ceil(dispatch.tiles / most[1])
         counts = (columns, math.ceil(dispatch.tiles / layers), layers)
@@ -272,7 +275,13 @@ class Pipelines:
                 info.stage.pName = entry
                 info.stage.pSpecializationInfo = _specialization(scratch, kernel, key)
                 if kernel.needs:
-                    _ask_for_subgroups(scratch, info.stage, device.record, key.width)
+                    _ask_for_subgroups(
+                        scratch,
+                        info.stage,
+                        device.record,
+                        key.width,
+                        any_size=kernel.needs == "subgroup",
+                    )
             out = ffi.new("VkPipeline[]", len(keys))
             code = calls.vkCreateComputePipelines(
                 handle, self._cache, len(keys), infos, NULL, out
@@ -299,12 +308,27 @@ class Pipelines:
 
 
 def _ask_for_subgroups(
-    scratch: Scratch, stage: Cdata, record: DeviceRecord, width: int
+    scratch: Scratch,
+    stage: Cdata,
+    record: DeviceRecord,
+    width: int,
+    *,
+    any_size: bool,
 ) -> None:
-    """Asks for full subgroups, of 32 invocations where the size may be chosen."""
+    """Asks for full subgroups, of 32 invocations where the size may be chosen.
+
+    Args:
+        scratch: owner of what is made.
+        stage: the VkPipelineShaderStageCreateInfo.
+        record: what the device is.
+        width: the work-group width.
+        any_size: the kernel works with any size, not only with the device's usual one.
+    """
     limits, features = record.limits, record.features
     least, most = limits.subgroup_sizes
-    if (
+    if not any_size:
+        least = most = limits.subgroup_size
+    elif (
         features.subgroup_size_control
         and limits.subgroup_choice_stages & const.SHADER_STAGE_COMPUTE_BIT
         and least <= SUBGROUP_SIZE <= most

@@ -301,7 +301,12 @@ def _job(dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits) -
     sizes += [nbytes // 4 for nbytes in plan.segments]
     for name, operand in zip(kernel.bindings, dispatch.operands, strict=True):
         _check_operand(f"operand {name} of {where}", operand, sizes, limits)
-    width = group_width(kernel, limits)
+    width = dispatch.width or group_width(kernel, limits)
+    if width > min(limits.group_invocations, limits.group_size[0]):
+        raise ResourceLimit(
+            f"{where} has work groups of {width}, the device allows "
+            f"{min(limits.group_invocations, limits.group_size[0])}"
+        )
     groups = group_counts(kernel, width, dispatch, limits)
     return _Job(
         dispatch, kernel, PipelineKey(kernel.name, dispatch.spec, width), groups

@@ -315,7 +315,7 @@ def save_safetensors(
         InvalidArgument: no such format, or a layer with a tensor scale for each row.
     """
     import ml_dtypes
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     if format not in FORMATS:
         raise InvalidArgument(
@@ -337,7 +337,7 @@ def save_safetensors(
             ml_dtypes.float8_e4m3fn
         )
         tensors[name + chosen.tensor] = scale.astype(np.float32)
-    save_file(tensors, str(path), metadata={METADATA_KEY: format})
+    Path(path).write_bytes(save(tensors, metadata={METADATA_KEY: format}))
 
 
 def _layout_of(shape: tuple[int, ...], rows: int, columns: int) -> ScaleLayout:
@@ -402,19 +402,16 @@ def _stated_format(file: Path, metadata: Mapping[str, str]) -> str | None:
     """The format that the file's metadata or a configuration beside it state."""
     if METADATA_KEY in metadata:
         return metadata[METADATA_KEY]
-    quantization = _json(file.with_name("hf_quant_config.json")).get("quantization")
-    if isinstance(quantization, dict) and quantization.get("quant_algo") == "NVFP4":
+    quantization = _part(_json(file.with_name("hf_quant_config.json")), "quantization")
+    if quantization.get("quant_algo") == "NVFP4":
         return "modelopt"
-    config = _json(file.with_name("config.json")).get("quantization_config")
-    if not isinstance(config, dict):
-        return None
+    config = _part(_json(file.with_name("config.json")), "quantization_config")
     method = config.get("quant_method")
     if method == "modelopt" and config.get("quant_algo") == "NVFP4":
         return "modelopt"
-    formats = {config.get("format")}
-    groups = config.get("config_groups")
-    if isinstance(groups, dict):
-        formats |= {g.get("format") for g in groups.values() if isinstance(g, dict)}
+    groups = _part(config, "config_groups")
+    formats = [config.get("format")]
+    formats += [_part(groups, name).get("format") for name in groups]
     if method == "compressed-tensors" and "nvfp4-pack-quantized" in formats:
         return "compressed-tensors"
     return None
@@ -422,10 +419,16 @@ def _stated_format(file: Path, metadata: Mapping[str, str]) -> str | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found: object = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _part(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An object inside of a JSON object; an empty one if there is none."""
+    found: object = document.get(key)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _unstated(file: Path, name: str, names: set[str]) -> str:

@@ -41,7 +41,12 @@ DRIVER_VARIABLES = (
 )
 """Variables that choose drivers and layers."""
 
-_VARIABLES = (*DRIVER_VARIABLES, "TOSAVK_VALIDATION", "TOSAVK_CACHE_DIR")
+_VARIABLES = (
+    *DRIVER_VARIABLES,
+    "TOSAVK_VALIDATION",
+    "TOSAVK_CACHE_DIR",
+    "TOSAVK_WITHOUT",
+)
 
 
 def add_parser(commands: Subparsers) -> None:

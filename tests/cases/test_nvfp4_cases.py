@@ -18,7 +18,9 @@ ONE = 0x2
 
 def ones(n: int, k: int, *, scale: int = 0x38, tensor: float = 1.0) -> Weights:
     packed = np.full((n, k // 2), ONE | ONE << 4, np.uint8)
-    return Weights(packed, np.full((n, k // 16), scale, np.uint8), np.float32(tensor))  # type: ignore[arg-type]
+    return Weights(
+        packed, np.full((n, k // 16), scale, np.uint8), np.array(tensor, np.float32)
+    )
 
 
 def values_of(packed: int) -> list[float]:
@@ -29,7 +31,7 @@ def values_of(packed: int) -> list[float]:
 def one_block(codes: list[int], *, scale: int = 0x38, tensor: float = 1.0) -> Weights:
     filled = np.array(codes + [0] * (16 - len(codes)), np.uint8)[None]
     scales = np.array([[scale]], np.uint8)
-    return Weights(nvfp4.pack_codes(filled), scales, np.float32(tensor))  # type: ignore[arg-type]
+    return Weights(nvfp4.pack_codes(filled), scales, np.array(tensor, np.float32))
 
 
 def product(x: NDArray[Any], weights: Weights, device: str) -> NDArray[np.float32]:
@@ -77,8 +79,8 @@ def test_a_nan_scale_d4(gpu_device: str) -> None:
     scales[3, 1] = 0x7F
     packed = np.full((5, 16), 0x22, np.uint8)
     with pytest.raises(InvalidArgument, match="row 3, block 1"):
-        Weights(packed, scales, np.float32(1))  # type: ignore[arg-type]
-    weights = Weights(packed, scales, np.float32(1), allow_nan=True)  # type: ignore[arg-type]
+        Weights(packed, scales, np.array(1, np.float32))
+    weights = Weights(packed, scales, np.array(1, np.float32), allow_nan=True)
     y = product(np.ones((2, 32), np.float32), weights, gpu_device)
     assert np.isnan(y[:, 3]).all()
     assert (np.delete(y, 3, axis=1) == 32).all()

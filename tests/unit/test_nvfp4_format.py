@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +22,7 @@ SCALES = np.arange(256, dtype=np.uint8)
 
 
 def codes_of(*values: float) -> list[int]:
-    return nvfp4.encode_codes(np.array(values)).tolist()
+    return [int(code) for code in nvfp4.encode_codes(np.array(values))]
 
 
 def test_all_codes_agree_with_ml_dtypes() -> None:
@@ -143,7 +144,7 @@ def test_a_tensor_scale_is_positive(scale: float) -> None:
 def test_weights_check_their_arrays() -> None:
     good = nvfp4.quantize(np.ones((3, 32)))
     packed, scales = good.packed, good.block_scales
-    for arguments, match in [
+    wrong: list[tuple[tuple[Any, Any, Any], str]] = [
         ((packed.astype(np.int32), scales, 1.0), "uint8"),
         ((packed[0], scales, 1.0), r"\[n, k / 2\]"),
         ((packed[:, :12], scales, 1.0), "k = 24"),
@@ -151,10 +152,11 @@ def test_weights_check_their_arrays() -> None:
         ((packed, scales, [1.0, 2.0]), "each of 3 rows"),
         ((packed, scales, np.nan), "finite"),
         ((packed, scales.astype(np.float32), 1.0), "uint8"),
-    ]:
+    ]
+    for arguments, match in wrong:
         with pytest.raises(InvalidArgument, match=match):
             Weights(*arguments)
-    taken = Weights(packed, scales.view(ml_dtypes.float8_e4m3fn), 1.0)  # type: ignore[arg-type]
+    taken = Weights(packed, scales.view(ml_dtypes.float8_e4m3fn), np.ones(1))
     assert taken.block_scales.dtype == np.uint8
     with pytest.raises(ValueError, match="read-only"):
         taken.packed[0, 0] = 1
