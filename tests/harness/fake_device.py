@@ -200,7 +200,10 @@ class FakeRecording:
     @property
     def is_held(self) -> bool:
         """Whether it, or what is in front of it in the queue, waits for a gate."""
-        front = self._device.running[: self._device.running.index(self) + 1]
+        queue = self._device.running
+        if self not in queue:  # the device was lost
+            return False
+        front = queue[: queue.index(self) + 1]
         return any(r.gate is not None and r.gate.value < r.value for r in front)
 
     def launch(self) -> None:
