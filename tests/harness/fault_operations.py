@@ -60,6 +60,7 @@ def _allocate(domain: MemoryDomain) -> Operation:
         f"allocate-{domain.name}",
         lambda stage: stage.context.allocate_buffer(desc),
         undo=release,
+        bare=True,
     )
 
 
@@ -78,6 +79,7 @@ def _write(domain: MemoryDomain) -> Operation:
         lambda stage: stage.transfer[domain].write(START, DATA[:COUNT]),
         setup,
         undo,
+        bare=True,
     )
 
 
@@ -94,6 +96,7 @@ def _read(domain: MemoryDomain) -> Operation:
         lambda stage: stage.transfer[domain].read(START, COUNT),
         setup,
         undo,
+        bare=True,
     )
 
 
@@ -347,11 +350,12 @@ OPERATIONS = (
         "create-context",
         lambda stage: stage.accelerator.create_context(),
         undo=release,
+        bare=True,
     ),
     *(_allocate(domain) for domain in MemoryDomain),
     *(_write(domain) for domain in MemoryDomain),
     *(_read(domain) for domain in MemoryDomain),
-    Operation("transfer-by-ports", _ports, undo=_same_data),
+    Operation("transfer-by-ports", _ports, undo=_same_data, bare=True),
     Operation("load", lambda stage: load(stage.context), undo=_loaded),
     Operation("load-new-kernels", _load_new, undo=_loaded),
     Operation("submit-again", _submit(0), undo=_finish(0)),
@@ -398,7 +402,10 @@ OPERATIONS = (
         observes=True,
     ),
     Operation(
-        "create-gate", lambda stage: stage.accelerator.create_gate(), undo=release
+        "create-gate",
+        lambda stage: stage.accelerator.create_gate(),
+        undo=release,
+        bare=True,
     ),
     Operation(
         "submit-after",
@@ -420,7 +427,7 @@ OPERATIONS = (
         _gate_released,
         absorbs=frozenset({"vkSignalSemaphore"}),
     ),
-    Operation("import", _import, undo=_imported),
+    Operation("import", _import, undo=_imported, bare=True),
     Operation(
         "release-buffer",
         lambda stage: stage.local.release(),
@@ -438,6 +445,7 @@ OPERATIONS = (
         lambda stage: stage.local.release(),
         _new_context,
         _gone,
+        bare=True,
     ),
     Operation(
         "close-context",

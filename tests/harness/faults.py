@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,11 @@ from tosavk.core.errors import (
     Busy,
     DeviceLost,
     External,
+    Incompatible,
     Indeterminate,
     ModelError,
     OutOfMemory,
+    ResourceLimit,
 )
 from tosavk.core.events import Event
 from tosavk.core.imports import aligned_array
@@ -58,6 +61,9 @@ CODES: dict[str, tuple[int, type[ModelError]]] = {
     "OUT_OF_HOST_MEMORY": (int(const.ERROR_OUT_OF_HOST_MEMORY), OutOfMemory),
     "OUT_OF_DEVICE_MEMORY": (int(const.ERROR_OUT_OF_DEVICE_MEMORY), OutOfMemory),
     "DEVICE_LOST": (LOST, DeviceLost),
+    "TOO_MANY_OBJECTS": (int(const.ERROR_TOO_MANY_OBJECTS), ResourceLimit),
+    "MEMORY_MAP_FAILED": (int(const.ERROR_MEMORY_MAP_FAILED), Incompatible),
+    "INITIALIZATION_FAILED": (int(const.ERROR_INITIALIZATION_FAILED), External),
     "unknown": (UNKNOWN, External),
 }
 
@@ -107,7 +113,7 @@ class Stage:
     """
 
     def __init__(self, kept: KeptInstance, spec: str, *, unified: bool) -> None:
-        """Opens and fills it."""
+        """Opens it, with the buffers for transfers."""
         self.door = kept.door
         self.door.arm(0)
         options = VulkanOptions(map_unified_device_memory=unified, pipeline_cache=False)
@@ -116,14 +122,27 @@ class Stage:
         self.info = self.accelerator.info
         self.context = self.accelerator.create_context()
         self.queue = self.context.create_queue()
-        self.program = load(self.context)
-        self.sets = [inputs(self.context, number) for number in range(2)]
         self.transfer = {
             domain: self.context.allocate_buffer(BufferDesc(NBYTES, USAGE_ALL, domain))
             for domain in self.info.domains
         }
         self.local: Any = None
         self.turn = 0
+
+    @cached_property
+    def program(self) -> Program:
+        """The program; most operations that only move bytes do without."""
+        return load(self.context)
+
+    @cached_property
+    def sets(self) -> list[list[Buffer]]:
+        """The sets of buffers."""
+        return [inputs(self.context, number) for number in range(2)]
+
+    def fill(self) -> None:
+        """Makes program and sets."""
+        assert not self.program.is_released
+        assert self.sets
 
     def state(self) -> tuple[LiveResources, Counter[str]]:
         """What lives in the model and in Vulkan."""
@@ -142,8 +161,12 @@ class Stage:
         door = self.door
         door.arm(0)
         self.local = None
-        buffers = [*self.sets[0], *self.sets[1], *self.transfer.values()]
-        for handle in (*buffers, self.program, self.queue):
+        handles: list[Any] = [*self.transfer.values()]
+        if "sets" in vars(self):
+            handles += [*self.sets[0], *self.sets[1]]
+        if "program" in vars(self):
+            handles.append(self.program)
+        for handle in (*handles, self.queue):
             # What an operation had begun may still hold it; closing ends that.
             with suppress(Busy):
                 handle.release()
@@ -225,6 +248,7 @@ class Operation:
         keeps: what may stay behind, or be gone, for the next time.
         observes: a lost device is the state FAILED of an event, not an error.
         poisons: whether a lost device is noted as lost.
+        bare: whether it needs no program; a new stage is cheaper without.
     """
 
     name: str
@@ -235,6 +259,7 @@ class Operation:
     keeps: Counter[str] = field(default_factory=Counter[str])
     observes: bool = False
     poisons: bool = True
+    bare: bool = False
 
     def __str__(self) -> str:
         """The name."""
@@ -263,10 +288,15 @@ class Stages:
         return self.current
 
     def abandon(self) -> None:
-        """Forgets a stage that nobody knows any more what is left on."""
-        self.current = None
-        live = self.kept.door.live
-        live.difference_update([key for key in live if not _of_instance(key[0])])
+        """Ends a stage that nobody knows any more what is left on."""
+        stage, self.current = self.current, None
+        door = self.kept.door
+        door.arm(0)
+        if stage is not None:
+            with suppress(Exception):
+                stage.accelerator.close()
+        door.live.difference_update([k for k in door.live if not _of_instance(k[0])])
+        door.wrong.clear()
 
     def bury(self) -> None:
         """Ends it."""
@@ -289,6 +319,8 @@ def campaign(stages: Stages, operation: Operation, code_name: str) -> int:
             _play(stages.get(), operation)
     while True:
         stage = stages.get()
+        if not operation.bare:
+            stage.fill()
         door = stage.door
         base = stage.state()
         operation.setup(stage)
@@ -340,10 +372,13 @@ def lost(stage: Stage, where: str, before: LiveResources, outcome: object) -> No
         lambda: buffer.write(0, b"abcd"),
         lambda: buffer.read(0, 4),
         lambda: buffer.read_into(0, out),
-        lambda: queue.submit(stage.program, stage.bindings(1)),
-        lambda: context.prepare(stage.program, stage.bindings(1)),
         accelerator.create_gate,
     ]
+    if "sets" in vars(stage):
+        calls += [
+            lambda: queue.submit(stage.program, stage.bindings(1)),
+            lambda: context.prepare(stage.program, stage.bindings(1)),
+        ]
     alignment = accelerator.host_import_alignment
     if alignment is not None:
         array = aligned_array(alignment, alignment=alignment)
