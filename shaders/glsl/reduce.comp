@@ -52,7 +52,10 @@ int order_of(uint lane) {
 
 bool nan_lane(uint lane) { return is_float(TYPE) && nan_bits(floatBitsToUint(widen(TYPE, lane))); }
 
-uint y_lane(uint i) { return lane_bits(y_words[i / lanes_of(Y_TYPE)], Y_TYPE, i); }
+// Element i of y, which has TYPE but for ARGMAX's indices.
+uint y_lane(uint i) {
+    return OP == ARGMAX ? y_words[i] : lane_bits(y_words[i / lanes_of(TYPE)], TYPE, i);
+}
 
 uint argmax(uint i, uint base, uint end) {
     uint best = 0u;
