@@ -17,6 +17,7 @@ from tosavk.backends.vulkan.pipelines import Pipelines
 from tosavk.backends.vulkan.probe import (
     DeviceRecord,
     DeviceType,
+    matrix_2_lack,
     matrix_lack,
     read_records,
     select,
@@ -199,6 +200,7 @@ def plan_limits(record: DeviceRecord) -> PlanLimits:
             for need, reason in (
                 ("subgroup", subgroup_lack(record)),
                 ("matrices", matrix_lack(record)),
+                ("matrices2", matrix_2_lack(record)),
             )
             if reason
         ),

@@ -19,9 +19,12 @@ from tosavk.backends.vulkan._ffi import (
 from tosavk.backends.vulkan.instance import Instance
 from tosavk.backends.vulkan.probe import (
     COOPERATIVE_MATRIX,
+    COOPERATIVE_MATRIX_2,
     HOST_MEMORY,
     PORTABILITY_SUBSET,
     DeviceRecord,
+    matrix_2_lack,
+    matrix_2_struct,
     matrix_lack,
 )
 from tosavk.core.errors import (
@@ -320,6 +323,11 @@ def _create(
             pNext=matrix,
             storageBuffer16BitAccess=1,
         )
+    if not matrix_2_lack(record):
+        extensions.append(COOPERATIVE_MATRIX_2)
+        v12.shaderInt8 = v12.storageBuffer8BitAccess = 1
+        wanted = [1, 1, 0, 0, 1, 1, 1]
+        first = matrix_2_struct(scratch, wanted, following=first)
     queue = scratch.struct(
         "VkDeviceQueueCreateInfo",
         queueFamilyIndex=family,

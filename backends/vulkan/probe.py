@@ -32,6 +32,15 @@ from tosavk.core.plan import MatrixShape
 PORTABILITY_SUBSET = "VK_KHR_portability_subset"
 HOST_MEMORY = "VK_EXT_external_memory_host"
 COOPERATIVE_MATRIX = "VK_KHR_cooperative_matrix"
+COOPERATIVE_MATRIX_2 = "VK_NV_cooperative_matrix2"
+MATRIX_2_FEATURES = 7
+"""Features of VkPhysicalDeviceCooperativeMatrix2FeaturesNV, in order: workgroup scope,
+flexible dimensions, reductions, conversions, operations on elements, tensor addressing,
+block loads."""
+
+_MATRIX_2_NEEDED = (0, 1, 4, 5, 6)
+_MATRIX_2_TYPE = 1000593000
+_WORDS_BEFORE = 4
 MIN_STORAGE_BUFFERS = 4
 _LEAST_DIFFERENCE = (1 << 31) - 1
 _VERSION_1_1 = (1 << 22) | (1 << 12)
@@ -124,6 +133,8 @@ class Features:
         storage_16bit: 16-bit elements in storage buffers.
         shader_int16: 16-bit integers in shaders.
         cooperative_matrix: VK_KHR_cooperative_matrix.
+        cooperative_matrix_2: what kernels need of VK_NV_cooperative_matrix2.
+        storage_8bit: 8-bit elements in storage buffers.
     """
 
     robust_buffer_access: bool = False
@@ -140,6 +151,8 @@ class Features:
     storage_16bit: bool = False
     shader_int16: bool = False
     cooperative_matrix: bool = False
+    cooperative_matrix_2: bool = False
+    storage_8bit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +326,23 @@ def matrix_lack(record: DeviceRecord) -> str:
     return subgroup_lack(record)
 
 
+def matrix_2_lack(record: DeviceRecord) -> str:
+    """Why kernels cannot use matrices of a whole work group; "" if they can."""
+    features = record.features
+    if COOPERATIVE_MATRIX_2 not in record.extensions:
+        return f"the driver has no {COOPERATIVE_MATRIX_2}"
+    if not features.cooperative_matrix_2:
+        return f"the driver offers only a part of {COOPERATIVE_MATRIX_2}"
+    for name, offered in (
+        ("shaderInt8", features.shader_int8),
+        ("storageBuffer8BitAccess", features.storage_8bit),
+        ("bufferDeviceAddress", features.buffer_device_address),
+    ):
+        if not offered:
+            return f"the driver lacks the feature {name}"
+    return matrix_lack(record)
+
+
 def best(records: Sequence[DeviceRecord]) -> DeviceRecord:
     """The usable device to take when none is named: discrete before integrated ...
 
@@ -421,7 +451,7 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
         handle,
         version,
         preserve=bool(v12.shaderSignedZeroInfNanPreserveFloat32),
-        matrices=COOPERATIVE_MATRIX in extensions,
+        extensions=extensions,
     )
     return DeviceRecord(
         index=index,
@@ -500,7 +530,12 @@ def _device_type(number: int) -> DeviceType:
 
 
 def _features(
-    calls: Calls, handle: Cdata, version: int, *, preserve: bool, matrices: bool
+    calls: Calls,
+    handle: Cdata,
+    version: int,
+    *,
+    preserve: bool,
+    extensions: frozenset[str],
 ) -> Features:
     if version < API_VERSION:
         return Features(signed_zero_inf_nan_preserve=preserve)
@@ -510,8 +545,12 @@ def _features(
     v13 = scratch.struct("VkPhysicalDeviceVulkan13Features")
     matrix = scratch.struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR")
     # Only the struct of an extension that is there may be asked for.
-    chain = [v11, v12, v13] + [matrix] * matrices
-    all_features = scratch.struct("VkPhysicalDeviceFeatures2", pNext=_linked(chain))
+    chain = [v11, v12, v13] + [matrix] * (COOPERATIVE_MATRIX in extensions)
+    first = _linked(chain)
+    second = matrix_2_struct(scratch, [0] * MATRIX_2_FEATURES, following=first)
+    if COOPERATIVE_MATRIX_2 in extensions:
+        first = second
+    all_features = scratch.struct("VkPhysicalDeviceFeatures2", pNext=first)
     calls.vkGetPhysicalDeviceFeatures2(handle, all_features)
     return Features(
         robust_buffer_access=bool(all_features.features.robustBufferAccess),
@@ -528,7 +567,27 @@ def _features(
         storage_16bit=bool(v11.storageBuffer16BitAccess),
         shader_int16=bool(all_features.features.shaderInt16),
         cooperative_matrix=bool(matrix.cooperativeMatrix),
+        cooperative_matrix_2=all(second[_WORDS_BEFORE + i] for i in _MATRIX_2_NEEDED),
+        storage_8bit=bool(v12.storageBuffer8BitAccess),
     )
+
+
+def matrix_2_struct(
+    scratch: Scratch, values: Sequence[int], *, following: Cdata
+) -> Cdata:
+    """A VkPhysicalDeviceCooperativeMatrix2FeaturesNV, which the C types lack.
+
+    Args:
+        scratch: its owner.
+        values: 0 or 1 for each feature.
+        following: the next struct of the chain.
+
+    Returns:
+        The struct as 32-bit words: sType, padding, pNext (two words), the features.
+    """
+    pointer = int(ffi.cast("uintptr_t", following))
+    words = [_MATRIX_2_TYPE, 0, pointer & 0xFFFFFFFF, pointer >> 32, *values, 0]
+    return scratch.new("uint32_t[]", words)
 
 
 def _matrix_shapes(calls: Calls, handle: Cdata) -> tuple[MatrixShape, ...]:
