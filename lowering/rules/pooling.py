@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tosavk.core.dtypes import elements
-from tosavk.lowering.builder import PlanBuilder, destination_words
+from tosavk.lowering.builder import PlanBuilder, Value, destination_words
 from tosavk.lowering.graph import NanMode, Operator
 from tosavk.lowering.rules import scaling
 from tosavk.lowering.rules.operands import pair, quad, require_float
 
+_LARGEST_WINDOW = 1 << 13
+"""Most taps of a window in one dispatch, whose invocations make up to four elements
+each (docs/known-issues.md, loops)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window, (y, x) each."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+
+
+def _window(op: Operator) -> _Window:
+    top, _, left, _ = quad(op, "pad")
+    return _Window(pair(op, "kernel"), pair(op, "stride"), (top, left))
+
 
 def max_pool2d(op: Operator, build: PlanBuilder) -> None:
-    """MAX_POOL2D of floats and integers."""
+    """MAX_POOL2D of floats and integers; large windows go along x, then along y."""
     mode = NanMode.PROPAGATE
     if build.tensor(op.inputs[0]).dtype.is_float:
         attribute = op.attributes.get("nan_mode", NanMode.PROPAGATE)
         assert isinstance(attribute, int)
         mode = NanMode(attribute)
-    _pool(op, build, mode)
+    x, y = build.value(op.inputs[0]), build.result(op.outputs[0])
+    window = _window(op)
+    (kh, kw), (sh, sw), (top, left) = window.kernel, window.stride, window.before
+    batch, ih, iw, c = x.shape
+    if min(kh, ih) * (min(kw, iw) + 1) <= _LARGEST_WINDOW:
+        _pool(op, build, (x, y), window, mode)
+        return
+    # The first of equal elements is the same in both orders.
+    rows = build.temporary(x.dtype, (batch, ih, y.shape[2], c))
+    _pool(op, build, (x, rows), _Window((1, kw), (1, sw), (0, left)), mode)
+    _pool(op, build, (rows, y), _Window((kh, 1), (sh, 1), (top, 0)), mode)
 
 
 def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
@@ -25,15 +55,18 @@ def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
         scaling.avg_pool2d(op, build)
         return
     require_float(op, build, op.inputs)
-    _pool(op, build, NanMode.PROPAGATE)
+    operands = build.value(op.inputs[0]), build.result(op.outputs[0])
+    _pool(op, build, operands, _window(op), NanMode.PROPAGATE)
 
 
-def _pool(op: Operator, build: PlanBuilder, mode: NanMode) -> None:
-    x = build.value(op.inputs[0])
-    y = build.result(op.outputs[0])
-    kh, kw = pair(op, "kernel")
-    sh, sw = pair(op, "stride")
-    pad_top, _, pad_left, _ = quad(op, "pad")
+def _pool(
+    op: Operator,
+    build: PlanBuilder,
+    operands: tuple[Value, Value],
+    window: _Window,
+    mode: NanMode,
+) -> None:
+    x, y = operands
     count = elements(y.shape)
     build.emit(
         "pool2d",
@@ -45,13 +78,13 @@ def _pool(op: Operator, build: PlanBuilder, mode: NanMode) -> None:
             "c": x.shape[3],
             "oh": y.shape[1],
             "ow": y.shape[2],
-            "kh": kh,
-            "kw": kw,
-            "sh": sh,
-            "sw": sw,
-            "pad_top": pad_top,
-            "pad_left": pad_left,
+            "kh": window.kernel[0],
+            "kw": window.kernel[1],
+            "sh": window.stride[0],
+            "sw": window.stride[1],
+            "pad_top": window.before[0],
+            "pad_left": window.before[1],
         },
-        operands=(x, y),
+        operands=operands,
         columns=destination_words(y.dtype, count),
     )
