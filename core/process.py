@@ -18,7 +18,7 @@ from functools import cache
 from typing import Protocol
 
 NOBODY = 0
-"""The owner of an accelerator that a fork has copied; no thread has this number."""
+"""The owner of a copy that a fork has made, or at exit; no thread has this number."""
 
 _GRACE_S = 0.15
 _PATIENCE_S = 5.0
@@ -82,6 +82,9 @@ def _end_all() -> None:
         try:
             if _take_over(accelerator):
                 accelerator.end()
+            if id(accelerator) in _OPEN:
+                # Arrays still show its memory: it stays open, and nobody touches it.
+                accelerator.owner = NOBODY
         except Exception:  # noqa: BLE001 - the others are to be ended too
             _log.warning("an accelerator could not be closed at exit", exc_info=True)
 

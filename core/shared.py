@@ -185,7 +185,7 @@ class Shared:
         if self.owner == NOBODY:
             return WrongProcess(
                 "the accelerator was opened before this process was forked and belongs "
-                "to the parent process; open a new one here"
+                "to the parent process (or the interpreter exits); open a new one here"
             )
         return WrongThread(
             f"the accelerator belongs to thread {self.owner}, this is thread "
@@ -197,13 +197,20 @@ class Shared:
         """Leaves a clean-up to a later call of the owner."""
         self._graveyard.append(bury)
 
-    def finalise(self, bury: Callable[[], None]) -> None:
+    def finalise(
+        self, bury: Callable[[], None], *, ident: Callable[[], int] = get_ident
+    ) -> None:
         """Runs the clean-up of a handle that died unreleased.
 
         It runs at once, or at the owner's next call when this is another thread (the
         garbage collector runs wherever it likes) or the inside of a device call.
+
+        Args:
+            bury: the clean-up.
+            ident: bound early, since modules lose their names while the interpreter
+                exits.
         """
-        if self._calls or get_ident() != self.owner:
+        if self._calls or ident() != self.owner:
             self._graveyard.append(bury)
         else:
             bury()
