@@ -321,8 +321,12 @@ class _Journal:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._write(self._head)
             return first
+        text = self._path.read_text("utf-8")
+        if not text.endswith("\n"):
+            with self._path.open("a", encoding="utf-8") as journal:
+                journal.write("\n")
         begun: Counter[int] = Counter()
-        for number, line in enumerate(self._path.read_text("utf-8").splitlines()):
+        for number, line in enumerate(text.splitlines()):
             try:
                 entry = json.loads(line)
             except ValueError:

@@ -266,7 +266,6 @@ class _Run:
         self._left_out: list[str] = []
         self._kernels: dict[int, tuple[str, ...]] = {}
         self._operators: list[OperatorComparison] = []
-        self._exposed = expose(self._graph, intermediates(self._graph))
 
     def plans(self) -> Verdict:
         """Checks the plans only."""
@@ -277,7 +276,7 @@ class _Run:
                 continue
             seen.append(limits)
             try:
-                for graph in (self._graph, self._exposed):
+                for graph in (self._graph, *self._exposures(lane)):
                     self._plan(lane, lane.load(self._case, graph), graph)
             except Error as error:
                 self._failed(lane, error)
@@ -318,11 +317,27 @@ class _Run:
         return results
 
     def _everything(self, lane: _Lane) -> list[dict[str, Array]]:
-        """All intermediates and outputs."""
-        lowered = lane.load(self._case, self._exposed)
-        self._plan(lane, lowered, self._exposed)
-        with Session(lane.accelerator, lowered) as session:
-            return [session.run(dict(sample)) for sample in self._case.samples]
+        """All intermediates and outputs, as many at once as a device can bind."""
+        results: list[dict[str, Array]] = [{} for _ in self._case.samples]
+        for graph in self._exposures(lane):
+            lowered = lane.load(self._case, graph)
+            self._plan(lane, lowered, graph)
+            with Session(lane.accelerator, lowered) as session:
+                for found, sample in zip(results, self._case.samples, strict=True):
+                    found.update(session.run(dict(sample)))
+        return results
+
+    def _exposures(self, lane: _Lane) -> list[Graph]:
+        """The program with its intermediates as outputs, in parts."""
+        limits = lane.accelerator.info.limits
+        tensors = self._block.tensors
+        names = [n for n in intermediates(self._graph) if not tensors[n].variable]
+        room = min(limits.max_bindings_per_submission, limits.max_buffers_per_context)
+        step = max(1, room - len(self._block.inputs) - len(self._block.outputs))
+        return [
+            expose(self._graph, names[start : start + step])
+            for start in range(0, max(1, len(names)), step)
+        ]
 
     def _compare_plans(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from tosavk.core.dtypes import DType, elements
-from tosavk.differential.fuzz.scales import zero_point
 from tosavk.differential.fuzz.recipe import Recipe
+from tosavk.differential.fuzz.scales import zero_point
 from tosavk.differential.fuzz.scene import Scene, dims
 from tosavk.lowering.graph import NanMode, Tensor
 

@@ -43,7 +43,7 @@ class Fault(enum.StrEnum):
     UNWRITTEN = "reads what nothing wrote"
     FOREIGN = "reads another value"
     TORN = "reads a value that was partly overwritten"
-    LOST = "a value is overwritten before it is read"
+    LOST = "a value is never read"
     OUTPUT = "an output is not written"
     UNREAD = "a constant is never read"
 
@@ -137,6 +137,7 @@ class _Check:
         self._operators = {op.index: op for op in block.operators}
         self._producer = {n: op for op in block.operators for n in op.outputs}
         self._loaded: list[_Value] = []
+        self._written: list[_Value] = []
         self._owners = _constant_owners(block)
         sizes = [-(-slot.nbytes // 4) for slot in plan.slots]
         sizes += [-(-size // 4) for size in plan.segments]
@@ -159,6 +160,8 @@ class _Check:
             self._part(self._plan.dispatches)
             self._position = -1
             self._outputs()
+        for value in self._written:
+            self._overwritten(value)
         for value in self._loaded:
             if not value.reads:
                 self._report(Fault.UNREAD, f"{value.label} is never read")
@@ -336,13 +339,24 @@ class _Check:
             return True
         # A final copy belongs to the operator whose result it copies. Views hold the
         # same bits, whether they were copied or not.
-        names = {n for name in (*op.inputs, *op.outputs) for n in self._views_to(name)}
+        operands = (*op.inputs, *op.outputs)
+        if dispatch.kernel == "concat" and op.op is Op.CONCAT:
+            # A dispatch for each operand, in order.
+            operands = (op.inputs[self._ordinal(dispatch)],)
+        names = {n for name in operands for n in self._views_to(name)}
         if value.writer == _CONSTANT:
             return self._expects_constant(names, value)
         if value.writer == _INPUT:
             return value.label in names
         makers = {self._producer[n].index for n in names if n in self._producer}
         return value.writer in makers
+
+    def _ordinal(self, dispatch: Dispatch) -> int:
+        """How many dispatches of the same kernel its operator had before."""
+        return sum(
+            d.operator == dispatch.operator and d.kernel == dispatch.kernel
+            for d in self._dispatches()[: self._position]
+        )
 
     def _expects_constant(self, names: set[str], value: _Value) -> bool:
         """Whether a constant is not one that belongs to other operators.
@@ -369,6 +383,7 @@ class _Check:
         if not same or value is None:
             label = f"a result of operator {index} (dispatch {self._position})"
             value = _Value(start, end, index, label, main=not self._at_load)
+            self._written.append(value)
             for granule in granules:
                 self._overwritten(granule.value)
         for granule in granules:
@@ -384,7 +399,7 @@ class _Check:
             return
         value.reads = 1
         if not self._is_slot(value):
-            self._report(Fault.LOST, f"{value.label} is overwritten before it is read")
+            self._report(Fault.LOST, f"{value.label} is never read")
 
     def _is_slot(self, value: _Value) -> bool:
         """Whether a value lies in an output, which the next run writes again."""

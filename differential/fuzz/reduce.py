@@ -274,9 +274,11 @@ class _Reduction:
             width //= 2
 
     def _bypasses(self) -> None:
-        for op in reversed(self._work()):
-            if any(op == other for other in self._case.graph.main.operators):
-                self._try(shrink.bypass(self._case, op))
+        """Operators that readers can do without, and views."""
+        for way in (shrink.bypass, shrink.merged, shrink.absorbed):
+            for op in reversed(self._work()):
+                if any(op == other for other in self._case.graph.main.operators):
+                    self._try(way(self._case, op))
 
     def _evaluate(self, case: Case) -> list[Mapping[str, Array]] | None:
         """All tensors by NumPy, for each sample."""
@@ -293,11 +295,18 @@ class _Reduction:
             places = shrink.axes(self._case).get(size, [])
             if not places:
                 return
-            if self._try(shrink.resized(self._case, places, smaller)):
+            if self._resize(places, smaller):
                 return
         for smaller in _smaller(size):
             for group in _groups(shrink.axes(self._case).get(size, [])):
-                self._try(shrink.resized(self._case, group, smaller))
+                self._resize(group, smaller)
+
+    def _resize(self, places: Sequence[shrink.Axis], size: int) -> bool:
+        """Keeps the first elements, or else the last ones."""
+        return any(
+            self._try(shrink.resized(self._case, places, size, first=first))
+            for first in (True, False)
+        )
 
     def _attributes(self) -> None:
         for position in range(len(self._case.graph.main.operators)):
@@ -385,7 +394,7 @@ def evaluate(
 
 
 def _smaller(size: int) -> list[int]:
-    tried = (1, 2, 3, 4, 5, size // 2, size - 2, size - 1)
+    tried = (1, 2, 3, 4, 5, size // 2, (size + 1) // 2, size - 2, size - 1)
     return sorted({n for n in tried if 0 < n < size})
 
 

@@ -149,12 +149,71 @@ def bypass(case: Case, op: Operator) -> Case | None:
     return rebuild(case, new, case.samples)
 
 
-def frozen(case: Case, name: str) -> Case | None:
-    """An input becomes a constant, for cases of one sample."""
+def merged(case: Case, op: Operator) -> Case | None:
+    """A view of a view becomes a view of what that one shows."""
     block = case.graph.main
-    if len(case.samples) != 1 or name not in block.inputs:
+    made = {n: o for o in block.operators for n in o.outputs}
+    inner = made.get(op.inputs[0]) if op.inputs else None
+    if op.op not in _VIEWS or inner is None or inner.op not in _VIEWS:
         return None
-    return _with_data(case, {name: case.samples[0][name]}, to_constant=True)
+    changed = dataclasses.replace(op, inputs=(inner.inputs[0], *op.inputs[1:]))
+    operators = tuple(changed if o is op else o for o in block.operators)
+    return rebuild(case, dataclasses.replace(block, operators=operators), case.samples)
+
+
+def absorbed(case: Case, op: Operator) -> Case | None:
+    """A RESHAPE goes, and the sources of what it reads have its shape instead."""
+    block = case.graph.main
+    made = {n: o for o in block.operators for n in o.outputs}
+    if op.op is not Op.RESHAPE:
+        return None
+    source, target = block.tensors[op.inputs[0]], block.tensors[op.outputs[0]]
+    shape = target.shape or ()
+    maker = made.get(source.name)
+    if maker is None or maker.op in CONSTANT_OPS:
+        return None
+    tensors = dict(block.tensors)
+    samples: list[dict[str, Array]] = [dict(sample) for sample in case.samples]
+    for name in maker.inputs:
+        tensor = tensors[name]
+        if tensor.shape is None or len(tensor.shape) != len(source.shape or ()):
+            continue
+        if tensor.shape == source.shape:
+            wanted = shape
+        elif set(tensor.shape) == {1} and name != source.name:
+            wanted = (1,) * len(shape)
+        else:
+            return None
+        if tensor.data is not None and not tensor.variable:
+            tensors[name] = _filled(tensor, constant_value(tensor).reshape(wanted))
+        elif name in block.inputs:
+            tensors[name] = dataclasses.replace(tensor, shape=wanted)
+            for sample in samples:
+                sample[name] = sample[name].reshape(wanted)
+        else:
+            return None
+    operators = tuple(
+        dataclasses.replace(
+            o,
+            inputs=tuple(source.name if n == target.name else n for n in o.inputs),
+        )
+        for o in block.operators
+        if o is not op
+    )
+    inferred = _inferred(case.graph, operators, tensors)
+    if inferred is None or inferred[source.name].shape != shape:
+        return None
+    outputs = tuple(source.name if n == target.name else n for n in block.outputs)
+    new = dataclasses.replace(
+        block,
+        operators=operators,
+        tensors=inferred,
+        outputs=tuple(dict.fromkeys(outputs)),
+    )
+    return rebuild(case, new, samples)
+
+
+_VIEWS = frozenset({Op.RESHAPE, Op.IDENTITY})
 
 
 # Sizes ------------------------------------------------------------------------------
@@ -185,8 +244,10 @@ def axes(case: Case) -> dict[int, list[Axis]]:
     return found
 
 
-def resized(case: Case, places: Sequence[Axis], size: int) -> Case | None:
-    """These dimensions become `size`: the first elements stay."""
+def resized(
+    case: Case, places: Sequence[Axis], size: int, *, first: bool = True
+) -> Case | None:
+    """These dimensions become `size`: the first elements stay, or the last ones."""
     block = case.graph.main
     tensors = dict(block.tensors)
     samples: list[dict[str, Array]] = [dict(sample) for sample in case.samples]
@@ -200,8 +261,12 @@ def resized(case: Case, places: Sequence[Axis], size: int) -> Case | None:
         shape = list(tensor.shape or ())
         if shape[place.axis] < size:
             return None
+        start = 0 if first else shape[place.axis] - size
         shape[place.axis] = size
-        index = tuple(slice(0, n) for n in shape)
+        index = tuple(
+            slice(start, start + n) if axis == place.axis else slice(0, n)
+            for axis, n in enumerate(shape)
+        )
         if tensor.data is not None:
             tensors[place.tensor] = _filled(tensor, constant_value(tensor)[index])
             continue
@@ -261,29 +326,16 @@ def constants(block: Block) -> list[str]:
 def with_values(case: Case, name: str, array: Array, sample: int = 0) -> Case | None:
     """An input of one sample, or a constant, with other values."""
     if case.graph.main.tensors[name].data is not None:
-        return _with_data(case, {name: array}, to_constant=False)
+        return _with_data(case, name, array)
     samples: list[dict[str, Array]] = [dict(s) for s in case.samples]
     samples[sample][name] = array
     return dataclasses.replace(case, samples=tuple(samples))
 
 
-def _with_data(
-    case: Case, arrays: Mapping[str, Array], *, to_constant: bool
-) -> Case | None:
+def _with_data(case: Case, name: str, array: Array) -> Case | None:
     block = case.graph.main
-    tensors = dict(block.tensors)
-    operators = list(block.operators)
-    for name, array in arrays.items():
-        tensors[name] = _filled(tensors[name], array)
-        if to_constant:
-            operators.insert(0, Operator(0, Op.CONST, (), (name,)))
-    new = dataclasses.replace(
-        block,
-        operators=tuple(operators),
-        tensors=tensors,
-        inputs=tuple(n for n in block.inputs if not to_constant or n not in arrays),
-    )
-    return rebuild(case, new, case.samples)
+    tensors = {**block.tensors, name: _filled(block.tensors[name], array)}
+    return rebuild(case, dataclasses.replace(block, tensors=tensors), case.samples)
 
 
 def _filled(tensor: Tensor, array: Array) -> Tensor:
