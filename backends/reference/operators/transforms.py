@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tosavk.backends.reference.call import Call, Handler
@@ -86,6 +88,9 @@ def _rfft2d(call: Call) -> list[Array]:
     return [real, imag]
 
 
+_DIRECT = 1 << 18
+
+
 def weighted_sums(values: Array, out_w: int, smallest: float) -> tuple[Array, Array]:
     """Sums of values * |cos| and values * |sin| of the transform's angles: its bound.
 
@@ -108,17 +113,35 @@ def weighted_sums(values: Array, out_w: int, smallest: float) -> tuple[Array, Ar
         return np.broadcast_to(total, shape), np.broadcast_to(total, shape)
     turns = max(height, width)
     angle = 2.0 * np.pi * np.arange(turns, dtype=np.float64) / turns
+    factors = [np.maximum(np.abs(f(angle)), smallest) for f in (np.cos, np.sin)]
+    if height * width * height * out_w <= _DIRECT:
+        return _direct_sums(values, out_w, factors)
     spectrum = np.fft.fft2(values)
     rows = np.arange(height, dtype=np.int64)[:, None]
     columns = np.arange(out_w, dtype=np.int64)[None, :]
     sums: list[Array] = []
-    for factor in (np.cos(angle), np.sin(angle)):
-        series = np.fft.fft(np.maximum(np.abs(factor), smallest)).real / turns
-        out = np.zeros(shape)
+    for factor in factors:
+        series = np.fft.fft(factor).real / turns
+        # Large values hide small ones in a transform; a bound must not be too small.
+        out = np.zeros(shape) + turns * 2.0**-50 * total
         for k in range(turns):
             out += series[k] * spectrum[:, k * rows % height, k * columns % width].real
         sums.append(np.maximum(out, smallest * total))
     return sums[0], sums[1]
+
+
+def _direct_sums(
+    values: Array, out_w: int, factors: Sequence[Array]
+) -> tuple[Array, Array]:
+    """The sums of `weighted_sums`, term by term, for small transforms."""
+    _, height, width = values.shape
+    turns = factors[0].size
+    down = np.arange(height)[:, None] * np.arange(height) * (turns // height)
+    across = np.arange(out_w)[:, None] * np.arange(width) * (turns // width)
+    # Angle of each output row and column, for each input row and column.
+    steps = (down[:, None, :, None] + across[None, :, None, :]) % turns
+    first, second = (np.einsum("nhw,abhw->nab", values, f[steps]) for f in factors)
+    return first, second
 
 
 HANDLERS: dict[Op, Handler] = {Op.FFT2D: _fft2d, Op.RFFT2D: _rfft2d}
