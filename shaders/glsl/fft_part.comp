@@ -87,8 +87,12 @@ void main() {
         y[i] = 0u;
         return;
     }
-    uint seen = signs(image, oy, ox);
-    uint bits = z[2u * (row * width + ox) + PART];
+    uint at = 2u * (row * width + ox);
+    uint bits = z[at + PART];
+    // An infinity or NaN of the image has made one of both parts infinite or NaN everywhere.
+    uint other = z[at + 1u - PART];
+    bool suspect = max(bits & 0x7FFFFFFFu, other & 0x7FFFFFFFu) >= 0x7F800000u;
+    uint seen = suspect ? signs(image, oy, ox) : 0u;
     if (seen == PLUS) bits = 0x7F800000u;
     if (seen == MINUS) bits = 0xFF800000u;
     if (seen == BOTH || (bits & 0x7FFFFFFFu) > 0x7F800000u) bits = NAN_BITS;

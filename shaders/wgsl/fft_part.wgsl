@@ -86,7 +86,12 @@ fn main(
     var bits = number.x;
     if (PART == 1u) { bits = number.y; }
     if ((bits & 0x7f800000u) == 0x7f800000u && (bits & 0x7fffffu) != 0u) { bits = 0x7fc00000u; }
-    switch (outcome_of(row / params.height, v, u)) {
+    // Passes keep infinities and NaNs in at least one part: if both are finite, so is the image.
+    var found = 0u;
+    if (any((number & vec2<u32>(0x7f800000u)) == vec2<u32>(0x7f800000u))) {
+        found = outcome_of(row / params.height, v, u);
+    }
+    switch (found) {
         case 1u: { bits = 0x7f800000u; }
         case 2u: { bits = 0xff800000u; }
         case 3u: { bits = 0x7fc00000u; }
