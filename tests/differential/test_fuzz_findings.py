@@ -197,5 +197,6 @@ def test_powers_of_one_exponent_are_those_of_c(shape: tuple[int, ...]) -> None:
     for base in (-np.inf, -0.0):
         operands = [np.full(shape, base), np.full((1,) * len(shape), 0.5)]
         (expected,) = expect(op, graph.main, operands)
+        assert expected.reference.shape == shape
         assert np.all(expected.reference == abs(base))
         assert not np.signbit(expected.reference).any()

@@ -21,8 +21,9 @@ def _unary(function: Callable[[Array], Array]) -> Handler:
 
 def _power(base: Array, exponent: Array) -> Array:
     """C's pow. With one exponent for many bases NumPy takes roots, also of -infinity."""
-    x, y = (np.ascontiguousarray(v) for v in np.broadcast_arrays(base, exponent))
-    result: Array = np.power(x.reshape(-1), y.reshape(-1)).reshape(x.shape)
+    shape = np.broadcast_shapes(base.shape, exponent.shape)
+    x, y = (np.broadcast_to(v, shape).flatten() for v in (base, exponent))
+    result: Array = np.power(x, y).reshape(shape)
     return result
 
 
