@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tosavk.core.dtypes import DType, elements
+from tosavk.differential.fuzz import flows
 from tosavk.differential.fuzz.case import Case, Sample
 from tosavk.differential.fuzz.dice import Dice
 from tosavk.differential.fuzz.recipe import Recipe
@@ -211,6 +212,18 @@ def _parts(scene: Scene, recipes: tuple[Recipe, ...]) -> None:
         _step(scene, recipes)
 
 
+def _branch(scene: Scene, recipes: tuple[Recipe, ...]) -> None:
+    """A COND_IF, with operators before and behind it."""
+    if scene.dice.chance(0.5):
+        _step(scene, recipes)
+    flows.branch(scene, recipes, _step)
+
+
+def _loop(scene: Scene, recipes: tuple[Recipe, ...]) -> None:
+    """A WHILE_LOOP, with operators behind it."""
+    flows.loop(scene, recipes, _step)
+
+
 _Pattern = Callable[[Scene, tuple[Recipe, ...]], None]
 _PATTERNS: dict[str, _Pattern] = {
     "mix": _mix,
@@ -220,6 +233,8 @@ _PATTERNS: dict[str, _Pattern] = {
     "constants": _constants,
     "boundary": _boundary,
     "parts": _parts,
+    "branch": _branch,
+    "loop": _loop,
 }
 _WEIGHTS = {
     "mix": 5.0,
@@ -229,6 +244,8 @@ _WEIGHTS = {
     "constants": 1.5,
     "boundary": 0.7,
     "parts": 0.8,
+    "branch": 0.3,
+    "loop": 0.3,
 }
 
 

@@ -375,6 +375,9 @@ class _Run:
     def _plan(self, lane: _Lane, lowered: Lowered, graph: Graph) -> None:
         """Checks a plan, and notes which kernels an operator takes."""
         if lowered.flow is not None:
+            for piece in lowered.flow.pieces:
+                for violation in check_plan(piece.plan, piece.graph):
+                    self._violation(violation, lane, None)
             return
         plan = lowered.plan
         for item in (*plan.prologue, *plan.dispatches):
@@ -383,11 +386,13 @@ class _Run:
             if item.kernel not in names:
                 self._kernels[index] = (*names, item.kernel)
         for violation in check_plan(plan, graph):
-            self._violation(violation, lane)
+            op = self._numbered(violation.operator)
+            self._violation(violation, lane, op)
 
-    def _violation(self, violation: Violation, lane: _Lane) -> None:
+    def _violation(
+        self, violation: Violation, lane: _Lane, op: Operator | None
+    ) -> None:
         kind = Kind.BARRIER if violation.fault.is_hazard else Kind.ARENA
-        op = self._numbered(violation.operator)
         text = f"{violation.fault.value}: {violation.text}"
         self._report(kind, op, (lane.label,), -1, text)
 
