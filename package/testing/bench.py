@@ -26,6 +26,7 @@ from tosavk.testing.protocols import (
     ContextHandle,
     EventHandle,
     Factory,
+    Gate,
     Handle,
     ProgramHandle,
     QueueHandle,
@@ -157,6 +158,7 @@ class Bench:
         self._factory = factory
         self._live: list[Handle] = []
         self._others: list[AcceleratorHandle] = []
+        self._gates: list[Gate] = []
         self.accelerator = factory()
         try:
             self.counted(NOTHING, "on a fresh accelerator")
@@ -184,6 +186,14 @@ class Bench:
     def queue(self, context: ContextHandle) -> QueueHandle:
         """A new queue."""
         return self.keep(context.create_queue())
+
+    def gate(self) -> Gate | None:
+        """A closed gate, which is opened and given back with this bench, or None."""
+        hook = self.hooks.gate
+        made = None if hook is None else hook(self.accelerator)
+        if made is not None:
+            self._gates.append(made)
+        return made
 
     def buffer(
         self,
@@ -289,15 +299,24 @@ class Bench:
         Raises:
             ContractFailure: something cannot be released, or is still counted.
         """
+        for gate in self._gates:
+            gate.open()
         self._finish_events()
         while self._live:
             self.release(self._live[-1])
+        while self._gates:
+            self._gates.pop().close()
         self.counted(NOTHING, "after everything was released")
         self.accelerator.close()
 
     def abandon(self) -> None:
         """Closes after a failure, whatever state things are in."""
         self._live.clear()
+        for gate in self._gates:
+            with suppress(Exception):
+                gate.open()
+        # First what this one should never have waited for.
+        self.close_others()
         with suppress(Exception):
             self.accelerator.close()
 

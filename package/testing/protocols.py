@@ -153,6 +153,10 @@ class Gate(Protocol):
         """Lets the work go on; again is fine."""
         ...
 
+    def close(self) -> None:
+        """Gives back what the gate is made of; it is open."""
+        ...
+
 
 Factory = Callable[[], AcceleratorHandle]
 """Makes a fresh accelerator; every case gets its own, and closes it."""

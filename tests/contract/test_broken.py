@@ -12,13 +12,15 @@ import pytest
 from harness import contract, toy, toy_checks
 from tosavk import testing
 from tosavk.backends.reference.device import ReferenceAllocation, ReferenceKit
-from tosavk.core import bindings, buffers, contexts, events, queues
+from tosavk.core import bindings, buffers, contexts, events, imports, queues
 from tosavk.core.accelerator import Accelerator
+from tosavk.core.gates import GateState
 from tosavk.core.prepared import Prepared
 from tosavk.core.programs import Program
 from tosavk.core.ring import Ring
 from tosavk.core.scope import Scope
 from tosavk.core.shared import LiveResources, Shared
+from tosavk.core.views import View
 
 FIXTURE = testing.standard_fixture()
 
@@ -351,6 +353,25 @@ def reversed_record(self: Any, program: Any, bound: Any, reuse: Any) -> Any:  # 
     return _RECORD(self, program, bound[::-1], reuse)
 
 
+def launched_at_once(self: object, slot: Any, value: int) -> None:  # noqa: ANN401
+    """Launches without the gate."""
+    del self, value
+    slot.recording.launch()
+
+
+def unchecked_gate(shared: object, gate: Any, value: int) -> Any:  # noqa: ANN401
+    """Takes any gate."""
+    del shared
+    return gate._state, value
+
+
+def copied(self: Any, desc: Any, data: memoryview) -> Any:  # noqa: ANN401
+    """A buffer of its own with the same bytes."""
+    made = self.allocate(desc)
+    made.write(0, data[: desc.nbytes])
+    return made
+
+
 _INIT: Callable[..., None] = bindings.Resolved.__init__
 _WRITE: Callable[..., None] = ReferenceAllocation.write
 _RECORD: Callable[..., Any] = ReferenceKit.record
@@ -438,6 +459,29 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
         "close",
         nothing,
         "lifecycle.close-ends-everything",
+    ),
+    "gates hold nothing back": (GateState, "launch", launched_at_once, "gate.holds"),
+    "signals do not tell": (GateState, "raise_to", nothing, "gate.other-threads"),
+    "any gate will do": (queues, "admit", unchecked_gate, "gate.refused"),
+    "any thread will do": (Shared, "begin", nothing, "handle.one-thread"),
+    "any memory can be imported": (
+        imports,
+        "_check_memory",
+        nothing,
+        "import.refused-memory",
+    ),
+    "imported memory is copied": (
+        ReferenceKit,
+        "import_memory",
+        copied,
+        "import.shared-bytes",
+    ),
+    "views do not end": (View, "close", nothing, "buffer.views"),
+    "mapped buffers can be used": (
+        buffers.Buffer,
+        "_refuse_in_flight",
+        nothing,
+        "buffer.views",
     ),
     "the last byte is lost": (
         ReferenceAllocation,

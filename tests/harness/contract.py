@@ -1,15 +1,13 @@
 """How the contract suite gets at each of the repository's own implementations."""
 
 # Doubles of handles take whatever they are given.
-# ruff: noqa: ANN401
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from harness import toy, toy_checks
 from harness.vulkan_door import KeptInstance
@@ -20,7 +18,6 @@ from tosavk.backends.vulkan._ffi import const
 from tosavk.backends.vulkan.options import VulkanOptions
 from tosavk.backends.wgpu.device import WgpuDevice
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.descriptors import Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +31,6 @@ class Implementation:
 
     make: testing.Factory
     hooks: testing.Hooks
-
-
-class WorkerGate:
-    """Blocks the worker thread of a reference device."""
-
-    def __init__(self, accelerator: testing.AcceleratorHandle) -> None:
-        """Closes the gate."""
-        device = cast(Accelerator, accelerator).device
-        assert isinstance(device, ReferenceDevice)
-        self._raised = threading.Event()
-        device.worker.submit(self._hold)
-
-    def submit(self, queue: Any, program: Any, bindings: Iterable[Binding]) -> Any:
-        """Submits behind the gate."""
-        return queue.submit(program, bindings)
-
-    def open(self) -> None:
-        """Lets the worker go on."""
-        self._raised.set()
-
-    def _hold(self) -> None:
-        self._raised.wait(60)
 
 
 def totals(accelerator: testing.AcceleratorHandle) -> testing.Diagnostics:
@@ -74,7 +49,7 @@ def reference() -> Implementation:
         assert isinstance(device, ReferenceDevice)
         device.poison()
 
-    hooks = testing.Hooks(diagnostics=totals, gate=WorkerGate, lose=lose, alignment=4)
+    hooks = testing.Hooks(diagnostics=totals, lose=lose, alignment=4)
     return Implementation(lambda: open_accelerator("reference"), hooks)
 
 
@@ -131,6 +106,7 @@ def toys(flaw: str = "") -> Implementation:
         gate=toy.ToyGate,
         lose=toy.lose,
         alignment=toy_checks.ALIGNMENT,
+        one_thread=False,
     )
     return Implementation(lambda: toy.ToyAccelerator(flaw), hooks)
 

@@ -634,6 +634,9 @@ class ToyGate:
     def open(self) -> None:
         self._accelerator.gated = False
 
+    def close(self) -> None:
+        pass
+
 
 def lose(accelerator: Any) -> None:
     """Loses a toy."""

@@ -240,6 +240,13 @@ def open_device(
     )
 
 
+class CountingDoor(Door):
+    """A door for long runs: it does not write down what was recorded."""
+
+    def _note(self, name: str, args: tuple[Any, ...]) -> None:
+        del name, args
+
+
 class KeptInstance(Instance):
     """An instance behind a door that many devices are opened on, one after the other.
 
@@ -250,9 +257,9 @@ class KeptInstance(Instance):
         door: sees every call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, door: Door | None = None) -> None:
         """Makes the instance, with validation where the tests ask for it."""
-        self.door = Door()
+        self.door = door or Door()
         loader = _ffi.open_loader(wrap=self.door)
         super().__init__(loader, validation=validation_wanted())
 

@@ -3,7 +3,9 @@
 from tosavk.testing.cases import (
     buffers,
     events,
+    gates,
     guards,
+    imports,
     lifecycle,
     limits,
     loss,
@@ -21,6 +23,8 @@ ALL_CASES = (
     *submissions.CASES,
     *guards.CASES,
     *events.CASES,
+    *gates.CASES,
+    *imports.CASES,
     *prepared.CASES,
     *order.CASES,
     *limits.CASES,

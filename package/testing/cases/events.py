@@ -12,6 +12,7 @@ from tosavk.testing.protocols import (
     CancellingEvent,
     ContextHandle,
     EventHandle,
+    Gate,
     QueueHandle,
 )
 from tosavk.testing.report import Case, Requirement
@@ -24,7 +25,8 @@ def pending_release(bench: Bench) -> None:
     context = bench.context()
     queue = bench.queue(context)
     work = bench.work(context)
-    if bench.hooks.gate is None:
+    gate = bench.gate()
+    if gate is None:
         event = bench.submit(queue, work)
         # Before the first poll the work is unobserved, whether it has ended or not.
         _held(context, work)
@@ -32,7 +34,7 @@ def pending_release(bench: Bench) -> None:
             _held(context, work)
         bench.notes.append("no gate: that a pending event is kept was not forced")
     else:
-        event = _behind_a_gate(bench, context, queue, work)
+        event = _behind(gate, bench, context, queue, work)
     bench.complete(event)
     for _ in range(POLLS):
         same(event.poll(), EventState.COMPLETE, "a poll after COMPLETE")
@@ -46,12 +48,12 @@ def pending_release(bench: Bench) -> None:
 
 def pending_waits_end(bench: Bench) -> None:
     """A wait with a limit ends in time and says PENDING."""
-    needs(bench.hooks.gate, "the hook `gate` is not given")
-    assert bench.hooks.gate is not None
+    gate = bench.gate()
+    needs(gate, "there is no gate")
+    assert gate is not None
     context = bench.context()
     queue = bench.queue(context)
     work = bench.work(context)
-    gate = bench.hooks.gate(bench.accelerator)
     try:
         event = bench.keep(gate.submit(queue, work.program, work.bindings))
         for timeout in (0, 0.001, 0.06):
@@ -89,11 +91,9 @@ def cancellation(bench: Bench) -> None:
         bench.run(queue, work)
 
 
-def _behind_a_gate(
-    bench: Bench, context: ContextHandle, queue: QueueHandle, work: Work
+def _behind(
+    gate: Gate, bench: Bench, context: ContextHandle, queue: QueueHandle, work: Work
 ) -> EventHandle:
-    assert bench.hooks.gate is not None
-    gate = bench.hooks.gate(bench.accelerator)
     try:
         event = bench.keep(gate.submit(queue, work.program, work.bindings))
         _held(context, work)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tosavk.core.descriptors import USAGE_ALL, BufferDesc, EventState
-from tosavk.core.errors import Busy, InvalidArgument
+from tosavk.core.errors import Busy, InvalidArgument, WrongThread
 from tosavk.core.shared import LiveResources
 from tosavk.testing.bench import (
     TRANSFERS,
@@ -125,6 +127,43 @@ def children_first(bench: Bench) -> None:
     context.release()
 
 
+def one_thread(bench: Bench) -> None:
+    """Another thread is told that it is the wrong one, and changes nothing."""
+    needs(bench.hooks.one_thread, "handles may be used in any thread")
+    context = bench.context()
+    queue = bench.queue(context)
+    work = bench.work(context)
+    event = bench.submit(queue, work)
+    before = bench.counts()
+    desc = BufferDesc(4, TRANSFERS, bench.accelerator.info.domains[0])
+    artifact = bench.fixture.program.artifact
+    buffer = work.buffers[0]
+    calls: dict[str, Callable[[], object]] = {
+        "a new context": bench.accelerator.create_context,
+        "an allocation": partial(context.allocate_buffer, desc),
+        "a load": partial(context.load_program, artifact),
+        "a new queue": context.create_queue,
+        "a submission": partial(queue.submit, work.program, work.bindings),
+        "a write": partial(buffer.write, 0, b"a"),
+        "a read": partial(buffer.read, 0, 1),
+        "a poll": event.poll,
+        "a wait": partial(event.wait, 1),
+        "an event's release": event.release,
+        "a buffer's release": buffer.release,
+        "a program's release": work.program.release,
+        "a queue's release": queue.release,
+        "a context's release": context.release,
+        "a close": bench.accelerator.close,
+    }
+    with ThreadPoolExecutor(1) as pool:
+        for what, call in calls.items():
+            told = pool.submit(refuses, f"{what} in another thread", call, WrongThread)
+            told.result()
+    bench.counted(before, "after calls of another thread")
+    bench.complete(event)
+    work.check()
+
+
 def close_ends_everything(bench: Bench) -> None:
     """Closing an accelerator ends what lives on it; handles then say so."""
     accelerator = bench.another()
@@ -232,6 +271,12 @@ CASES = (
         Requirement.MANDATORY,
         "a context with children is Busy",
         children_first,
+    ),
+    Case(
+        "handle.one-thread",
+        Requirement.HOOK,
+        "handles belong to the thread that made the accelerator",
+        one_thread,
     ),
     Case(
         "lifecycle.close-ends-everything",
