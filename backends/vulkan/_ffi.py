@@ -238,6 +238,7 @@ INSTANCE_FUNCTIONS = (
     "vkGetPhysicalDeviceFeatures2",
     "vkGetPhysicalDeviceMemoryProperties",
     "vkGetPhysicalDeviceQueueFamilyProperties",
+    "vkGetPhysicalDeviceExternalBufferProperties",
     "vkCreateDevice",
     "vkGetDeviceProcAddr",
 )

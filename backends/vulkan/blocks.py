@@ -22,6 +22,7 @@ from tosavk.backends.vulkan.memory import (
     Placement,
     plan_memory,
 )
+from tosavk.backends.vulkan.probe import buffer_usage
 from tosavk.core.errors import (
     DeviceUnavailable,
     Incompatible,
@@ -41,18 +42,6 @@ def alignment_of(address: int) -> int:
     return min(address & -address, ALIGNMENT_CAP) if address else ALIGNMENT_CAP
 
 
-def buffer_usage(device: LogicalDevice) -> int:
-    """The usage flags of every buffer."""
-    usage = (
-        const.BUFFER_USAGE_STORAGE_BUFFER_BIT
-        | const.BUFFER_USAGE_TRANSFER_SRC_BIT
-        | const.BUFFER_USAGE_TRANSFER_DST_BIT
-    )
-    if device.record.features.buffer_device_address:
-        usage |= const.BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT
-    return usage
-
-
 def address_flags(device: LogicalDevice, scratch: Scratch) -> Cdata:
     """What lets the address of memory be asked for, to chain to an allocation."""
     if not device.record.features.buffer_device_address:
@@ -64,7 +53,7 @@ def address_flags(device: LogicalDevice, scratch: Scratch) -> Cdata:
 
 def _create_buffer(device: LogicalDevice, nbytes: int) -> Cdata:
     info = Scratch().struct(
-        "VkBufferCreateInfo", size=nbytes, usage=buffer_usage(device)
+        "VkBufferCreateInfo", size=nbytes, usage=buffer_usage(device.record.features)
     )
     return device.create("vkCreateBuffer", "VkBuffer", info, what=f"{nbytes} bytes")
 

@@ -33,16 +33,24 @@ class BarrierScope:
 BETWEEN = BarrierScope(
     _COMPUTE, _STORAGE_WRITE, _COMPUTE, _STORAGE_READ | _STORAGE_WRITE
 )
-"""Between dispatches that depend on each other."""
+"""Between dispatches that depend on each other; also in front of the first one of a
+program that writes to its own memory, since the last submission of the same program may
+still be under way."""
+
+VISIBLE = BarrierScope(
+    const.PIPELINE_STAGE_2_NONE, 0, _COMPUTE, _STORAGE_READ | _STORAGE_WRITE
+)
+"""In front of the first dispatch of other programs. It waits for nothing, so that
+submissions overlap: what they read was made available by a fence that the host has
+seen, and is made visible to shaders here."""
 
 FINAL = BarrierScope(
     _COMPUTE,
     _STORAGE_WRITE,
-    _HOST | _COPY | _COMPUTE,
-    _HOST_READ | _COPY_READ | _COPY_WRITE | _STORAGE_READ | _STORAGE_WRITE,
+    _HOST | _COPY,
+    _HOST_READ | _COPY_READ | _COPY_WRITE,
 )
-"""After the last dispatch: for the host, for copies, and for the shaders of the next
-submission, which may use the same arena while this one is still under way."""
+"""After the last dispatch: for the host and for copies."""
 
 STAGED_FOR_HOST = BarrierScope(_COPY, _COPY_WRITE, _HOST, _HOST_READ)
 """After a copy that the host will read."""

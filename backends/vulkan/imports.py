@@ -12,9 +12,10 @@ from tosavk.backends.vulkan._ffi import (
     ffi,
     pointer_to,
 )
-from tosavk.backends.vulkan.blocks import Block, address_flags, buffer_usage
+from tosavk.backends.vulkan.blocks import Block, address_flags
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import Placement, import_placement
+from tosavk.backends.vulkan.probe import buffer_usage
 from tosavk.core.errors import Incompatible, ResourceLimit
 
 _KIND = const.EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
@@ -107,6 +108,9 @@ def _create_buffer(device: LogicalDevice, nbytes: int) -> Cdata:
     scratch = Scratch()
     external = scratch.struct("VkExternalMemoryBufferCreateInfo", handleTypes=_KIND)
     info = scratch.struct(
-        "VkBufferCreateInfo", pNext=external, size=nbytes, usage=buffer_usage(device)
+        "VkBufferCreateInfo",
+        pNext=external,
+        size=nbytes,
+        usage=buffer_usage(device.record.features),
     )
     return device.create("vkCreateBuffer", "VkBuffer", info, what=f"{nbytes} bytes")

@@ -45,7 +45,20 @@ _SYNC_SETTINGS = (
     "syncval_submit_time_validation",
     "syncval_full_validation",
 )
-_ABOUT_SETTINGS = "VALIDATION-SETTINGS"
+_IGNORED = frozenset(
+    {
+        # The layer knows a setting by another name.
+        "VALIDATION-SETTINGS",
+        # Layer 1.3.239 counts a semaphore as being signalled for a moment after
+        # vkSignalSemaphore has returned. Gates are signalled by the host only, one call
+        # after the other, so no other signal is ever pending.
+        "VUID-VkSemaphoreSignalInfo-value-03259",
+        # Whether buffers can lie in imported host memory is asked when devices are
+        # listed (probe). Only SwiftShader is used although it does not say so.
+        "VUID-VkBufferCreateInfo-pNext-00920",
+        "VUID-VkImportMemoryWin32HandleInfoKHR-handleType-09861",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,7 @@ class Instance:
         loader: the loader it came from.
         calls: its function table.
         handle: the VkInstance.
+        validates: whether the validation layer is loaded.
     """
 
     def __init__(self, loader: Loader, *, validation: bool) -> None:
@@ -112,6 +126,7 @@ class Instance:
             InstanceCreationFailed: any other failure, also a missing layer.
         """
         self.loader = loader
+        self.validates = validation
         self._undo = ExitStack()
         self._scratch = Scratch()  # holds the message callback
         _require_version(loader)
@@ -200,8 +215,8 @@ class Instance:
         def receive(severity: int, kinds: int, data: Cdata, user: Cdata) -> int:
             del kinds, user
             name = text_of(data.pMessageIdName) if data.pMessageIdName else ""
-            if name == _ABOUT_SETTINGS:
-                return 0  # the layer knows a setting by another name
+            if name in _IGNORED:
+                return 0
             text = text_of(data.pMessage) if data.pMessage else ""
             _MESSAGES.append(ValidationMessage(severity, name, text))
             _log.error("validation: %s: %s", name, text)

@@ -64,6 +64,10 @@ class LogicalDevice:
         queue: the only VkQueue.
         queue_family: its family.
         poisoned: whether the device was lost; sticky.
+        keeps_order: whether every submission waits for all earlier ones, also where
+            nothing asks for it. Newer validation layers look across submissions, but
+            lose track of the fences of work that waits for a gate (1.4.364), and would
+            report hazards that are none.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class LogicalDevice:
         self.record = record
         self.queue_family = family
         self.poisoned = False
+        self.keeps_order = instance.validates
         self._overdue = False
         self._idle_pending = False
         self._allocations = 0

@@ -486,8 +486,8 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
             subgroup_stages=int(v11.subgroupSupportedStages),
             subgroup_operations=int(v11.subgroupSupportedOperations),
             subgroup_choice_stages=int(v13.requiredSubgroupSizeStages),
-            host_import_alignment=_power_of_two(
-                int(host_memory.minImportedHostPointerAlignment)
+            host_import_alignment=_import_alignment(
+                calls, handle, features, v12, host_memory
             ),
             semaphore_difference=int(v12.maxTimelineSemaphoreValueDifference)
             or _LEAST_DIFFERENCE,
@@ -502,9 +502,38 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
     )
 
 
-def _power_of_two(value: int) -> int:
-    """The value, or 0 if it is no power of two."""
-    return value if value & (value - 1) == 0 else 0
+def buffer_usage(features: Features) -> int:
+    """The usage flags of every buffer."""
+    usage = (
+        const.BUFFER_USAGE_STORAGE_BUFFER_BIT
+        | const.BUFFER_USAGE_TRANSFER_SRC_BIT
+        | const.BUFFER_USAGE_TRANSFER_DST_BIT
+    )
+    if features.buffer_device_address:
+        usage |= const.BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT
+    return usage
+
+
+def _import_alignment(
+    calls: Calls, handle: Cdata, features: Features, v12: Cdata, host_memory: Cdata
+) -> int:
+    """What imported host memory is aligned to; 0 if buffers cannot lie in it."""
+    alignment = int(host_memory.minImportedHostPointerAlignment)
+    if alignment == 0 or alignment & (alignment - 1):
+        return 0
+    # SwiftShader imports host memory, but does not say so of buffers.
+    if v12.driverID == const.DRIVER_ID_GOOGLE_SWIFTSHADER:
+        return alignment
+    scratch = Scratch()
+    asked = scratch.struct(
+        "VkPhysicalDeviceExternalBufferInfo",
+        usage=buffer_usage(features),
+        handleType=const.EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT,
+    )
+    answer = scratch.struct("VkExternalBufferProperties")
+    calls.vkGetPhysicalDeviceExternalBufferProperties(handle, asked, answer)
+    offered = answer.externalMemoryProperties.externalMemoryFeatures
+    return alignment if offered & const.EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT else 0
 
 
 def _linked(chain: Sequence[Cdata]) -> Cdata:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tosavk.backends.vulkan._ffi import NULL, Calls, Cdata, Scratch, const
 from tosavk.backends.vulkan.blocks import Block
-from tosavk.backends.vulkan.commands import BETWEEN, FINAL, Barrier
+from tosavk.backends.vulkan.commands import BETWEEN, FINAL, VISIBLE, Barrier
 from tosavk.backends.vulkan.descriptors import DescriptorSets, Range
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import Placement
@@ -145,6 +145,8 @@ class VulkanProgram:
             ]
             self._run_once(steps[: len(prologue)], transfers)
             self.steps = steps[len(prologue) :]
+            ordered = device.keeps_order or _needs_order(main, len(self._slots))
+            self._opening = Barrier(self._scratch, BETWEEN if ordered else VISIBLE)
             self.moving = sets.moving
             self.moving_layouts = sets.moving_layouts
             self._undo = undo.pop_all()
@@ -190,6 +192,8 @@ class VulkanProgram:
             commands: the VkCommandBuffer.
             moving: the recording's `VkDescriptorSet[1]`, one for each of `moving`.
         """
+        calls = self._device.calls
+        calls.vkCmdPipelineBarrier2(commands, self._opening.info)
         self._write(commands, self.steps, moving)
 
     def free(self) -> None:
@@ -310,6 +314,19 @@ def _job(dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits) -
     groups = group_counts(kernel, width, dispatch, limits)
     return _Job(
         dispatch, kernel, PipelineKey(kernel.name, dispatch.spec, width), groups
+    )
+
+
+def _needs_order(jobs: Sequence[_Job], slots: int) -> bool:
+    """Whether submissions of a program must not overlap.
+
+    Submissions that are under way at once meet only in memory of the program itself;
+    so that is what one of the dispatches writes to.
+    """
+    return any(
+        operand.buffer >= slots
+        for job in jobs
+        for operand in job.dispatch.operands[-job.kernel.outputs :]
     )
 
 
