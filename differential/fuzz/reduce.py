@@ -275,7 +275,7 @@ class _Reduction:
 
     def _bypasses(self) -> None:
         """Operators that readers can do without, and views."""
-        for way in (shrink.bypass, shrink.merged, shrink.absorbed):
+        for way in (shrink.bypass, shrink.merged, shrink.absorbed, shrink.dropped):
             for op in reversed(self._work()):
                 if any(op == other for other in self._case.graph.main.operators):
                     self._try(way(self._case, op))

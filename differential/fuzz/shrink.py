@@ -135,18 +135,7 @@ def bypass(case: Case, op: Operator) -> Case | None:
     if source is None:
         return None
 
-    def swap(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(source if name == target.name else name for name in names)
-
-    operators = tuple(
-        dataclasses.replace(other, inputs=swap(other.inputs))
-        for other in block.operators
-        if other is not op
-    )
-    new = dataclasses.replace(
-        block, operators=operators, outputs=tuple(dict.fromkeys(swap(block.outputs)))
-    )
-    return rebuild(case, new, case.samples)
+    return _replaced(case, op, source, dict(block.tensors), case.samples)
 
 
 def merged(case: Case, op: Operator) -> Case | None:
@@ -192,23 +181,69 @@ def absorbed(case: Case, op: Operator) -> Case | None:
                 sample[name] = sample[name].reshape(wanted)
         else:
             return None
+    found = _replaced(case, op, source.name, tensors, samples)
+    if found is None or found.graph.main.tensors[source.name].shape != shape:
+        return None
+    return found
+
+
+def dropped(case: Case, op: Operator) -> Case | None:
+    """A RESHAPE goes, and its readers' other sources have the shape from before."""
+    block = case.graph.main
+    if op.op is not Op.RESHAPE:
+        return None
+    source, target = block.tensors[op.inputs[0]], block.tensors[op.outputs[0]]
+    shape = source.shape or ()
+    tensors = dict(block.tensors)
+    samples: list[dict[str, Array]] = [dict(sample) for sample in case.samples]
+    for reader in block.operators:
+        if target.name not in reader.inputs:
+            continue
+        for name in reader.inputs:
+            tensor = tensors[name]
+            if name == target.name or tensor.dtype is DType.SHAPE:
+                continue
+            if tensor.shape == target.shape:
+                wanted = shape
+            elif tensor.shape == (1,) * len(target.shape or ()):
+                wanted = (1,) * len(shape)
+            else:
+                continue
+            if tensor.data is not None and not tensor.variable:
+                tensors[name] = _filled(tensor, constant_value(tensor).reshape(wanted))
+            elif name in block.inputs:
+                tensors[name] = dataclasses.replace(tensor, shape=wanted)
+                for sample in samples:
+                    sample[name] = sample[name].reshape(wanted)
+    return _replaced(case, op, source.name, tensors, samples)
+
+
+def _replaced(
+    case: Case,
+    op: Operator,
+    source: str,
+    tensors: dict[str, Tensor],
+    samples: Sequence[Values],
+) -> Case | None:
+    """An operator's readers read `source` instead, and it goes."""
+    block, target = case.graph.main, op.outputs[0]
+
+    def swap(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(source if name == target else name for name in names)
+
     operators = tuple(
-        dataclasses.replace(
-            o,
-            inputs=tuple(source.name if n == target.name else n for n in o.inputs),
-        )
-        for o in block.operators
-        if o is not op
+        dataclasses.replace(other, inputs=swap(other.inputs))
+        for other in block.operators
+        if other is not op
     )
     inferred = _inferred(case.graph, operators, tensors)
-    if inferred is None or inferred[source.name].shape != shape:
+    if inferred is None:
         return None
-    outputs = tuple(source.name if n == target.name else n for n in block.outputs)
     new = dataclasses.replace(
         block,
         operators=operators,
         tensors=inferred,
-        outputs=tuple(dict.fromkeys(outputs)),
+        outputs=tuple(dict.fromkeys(swap(block.outputs))),
     )
     return rebuild(case, new, samples)
 
@@ -301,7 +336,8 @@ def _inferred(
         if op.op in CONSTANT_OPS:
             continue
         if any(isinstance(value, str) for value in op.attributes.values()):
-            return None
+            # What it calls has types and shapes of its own.
+            continue
         inputs = tuple(tensors[name] for name in op.inputs)
         kinds = tuple(tensors[name].dtype for name in op.outputs)
         try:

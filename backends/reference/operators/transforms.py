@@ -136,10 +136,10 @@ def _direct_sums(
     """The sums of `weighted_sums`, term by term, for small transforms."""
     _, height, width = values.shape
     turns = factors[0].size
-    down: Array = np.arange(height)[:, None] * np.arange(height) * (turns // height)
-    across: Array = np.arange(out_w)[:, None] * np.arange(width) * (turns // width)
+    down = np.outer(np.arange(height), np.arange(height)) * (turns // height)
+    across = np.outer(np.arange(out_w), np.arange(width)) * (turns // width)
     # Angle of each output row and column, for each input row and column.
-    steps: Array = (down[:, None, :, None] + across[None, :, None, :]) % turns
+    steps = np.add.outer(down, across).transpose(0, 2, 1, 3) % turns
     first, second = (np.einsum("nhw,abhw->nab", values, f[steps]) for f in factors)
     return first, second
 
