@@ -136,8 +136,9 @@ def _direct_sums(
     """The sums of `weighted_sums`, term by term, for small transforms."""
     _, height, width = values.shape
     turns = factors[0].size
-    down = np.outer(np.arange(height), np.arange(height)) * (turns // height)
-    across = np.outer(np.arange(out_w), np.arange(width)) * (turns // width)
+    rows, columns = (np.arange(n, dtype=np.int64) for n in (height, width))
+    down = np.outer(rows, rows) * (turns // height)
+    across = np.outer(columns[:out_w], columns) * (turns // width)
     # Angle of each output row and column, for each input row and column.
     steps = np.add.outer(down, across).transpose(0, 2, 1, 3) % turns
     first, second = (np.einsum("nhw,abhw->nab", values, f[steps]) for f in factors)
