@@ -28,6 +28,7 @@ from tosavk.core.events import Event
 from tosavk.core.gates import Gate
 from tosavk.core.imports import aligned_array
 from tosavk.core.ports import Segments
+from tosavk.core.prepared import Prepared
 from tosavk.core.programs import Program
 
 DATA = bytes(i * 5 & 255 for i in range(NBYTES))
@@ -289,11 +290,19 @@ class Gated:
     """A gate, and work behind it on the first set of buffers."""
 
     def __init__(self, stage: Stage) -> None:
-        self.gate: Gate = stage.accelerator.create_gate()
-        self.signal = self.gate.signal()
+        gate = stage.accelerator.create_gate()
+        self.gate: Gate | None = gate
+        self.signal = gate.signal()
         self.event: Event | None = None
+        self.prepared: Prepared | None = None
+
+    def launch(self) -> Event:
+        assert self.prepared is not None
+        assert self.gate is not None
+        return self.prepared.submit_after(self.gate, 1)
 
     def submit(self, stage: Stage) -> Event:
+        assert self.gate is not None
         return stage.queue.submit_after(stage.program, stage.bindings(), self.gate, 1)
 
 
@@ -311,6 +320,30 @@ def _let_go(stage: Stage, event: Event) -> None:
     assert stage.local.signal.raise_to(1)
     _finish(0)(stage, event)
     stage.local.gate.release()
+    stage.local = None
+
+
+def _gated_prepared(stage: Stage) -> None:
+    stage.local = gated = Gated(stage)
+    gated.prepared = stage.context.prepare(stage.program, stage.bindings())
+
+
+def _let_prepared_go(stage: Stage, event: Event) -> None:
+    prepared = stage.local.prepared
+    _let_go(stage, event)
+    _prepared(stage, prepared)
+
+
+def _forget_gate(stage: Stage) -> None:
+    """Lets a gate die that work waits for."""
+    stage.local.gate = None
+    gc.collect()
+
+
+def _gate_forgotten(stage: Stage, result: object) -> None:
+    del result
+    assert not stage.local.signal.raise_to(9)
+    _finish(0)(stage, stage.local.event)
     stage.local = None
 
 
@@ -412,6 +445,19 @@ OPERATIONS = (
         lambda stage: stage.local.submit(stage),
         _gate,
         _let_go,
+    ),
+    Operation(
+        "launch-prepared-after",
+        lambda stage: stage.local.launch(),
+        _gated_prepared,
+        _let_prepared_go,
+    ),
+    Operation(
+        "drop-gate",
+        _forget_gate,
+        _gated,
+        _gate_forgotten,
+        absorbs=frozenset({"vkSignalSemaphore"}),
     ),
     Operation(
         "raise-gate",
