@@ -11,6 +11,7 @@ help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
 	@echo "make test       run the tests (ARGS='tests/unit -k name' for some of them)"
 	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
+	@echo "make test-coopmat  NVFP4 tests on a CPU driver with cooperative matrices, unpacked beside the system"
 	@echo "make stress     200,000 submissions with random lives: memory stays flat (minutes)"
 	@echo "make check      ruff, mypy, pyright, import contracts"
 	@echo "make format     let ruff reformat and fix"
@@ -32,6 +33,9 @@ test: setup
 
 conformance: setup
 	@.venv/bin/python tools/driver_env.py .venv/bin/python tools/conformance.py $(ARGS)
+
+test-coopmat: setup
+	@.venv/bin/python tools/coopmat_lane.py $(ARGS)
 
 stress: setup
 	@TOSAVK_STRESS=$${TOSAVK_STRESS:-200000} TOSAVK_VALIDATION=0 $(PYTEST) tests/stress -k vulkan -o timeout=7200 $(ARGS)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from tosavk.core.dtypes import DType
 
+OPERAND_WORDS = 64
+"""Words that operands are aligned to: 256 bytes, the most that a device may ask."""
+
 
 class SlotRole(enum.Enum):
     """What a slot is to the program."""
@@ -53,8 +56,8 @@ class Operand:
 
     Attributes:
         buffer: buffer number (slots first, then segments).
-        word: first 32-bit word inside that buffer; a multiple of 64 in a segment,
-            zero in a slot (the binding's own offset is added there).
+        word: first 32-bit word inside that buffer, a multiple of `OPERAND_WORDS`; in
+            a slot the binding's own offset is added.
         words: length in 32-bit words, rounded up.
     """
 

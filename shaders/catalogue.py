@@ -47,6 +47,12 @@ _POOL = (
     "pad_top",
     "pad_left",
 )
+# Where the loops of one dispatch of a long sum begin and end.
+_TAPS = (
+    *("y_first", "y_last"),
+    *("x_first", "x_last"),
+    *("c_first", "c_last"),
+)
 _VOLUME = (
     *("id", "ih", "iw", "ic"),
     *("od", "oh", "ow", "oc"),
@@ -66,6 +72,7 @@ class Work(enum.Enum):
 
     LINEAR = "linear"
     TILED = "tiled"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,28 +215,46 @@ KERNELS: tuple[Kernel, ...] = (
         name="conv2d",
         bindings=("x", "w", "bias", "y"),
         spec=("OP", "FOURS", "SKIP"),
-        params=("count", "columns", "tiles", *_CONVOLUTION),
+        params=("count", "columns", "tiles", *_CONVOLUTION, *_TAPS),
         wgsl=("linear",),
     ),
     Kernel(
         name="depthwise_conv2d",
         bindings=("x", "w", "bias", "y"),
         spec=("KW", "SX", "FOURS", "SKIP"),
-        params=("count", "columns", "tiles", *_CONVOLUTION, "multiplier"),
+        params=(
+            "count",
+            "columns",
+            "tiles",
+            *_CONVOLUTION,
+            "multiplier",
+            "y_first",
+            "y_last",
+        ),
         wgsl=("linear",),
     ),
     Kernel(
         name="matmul",
         bindings=("a", "b", "y"),
         spec=("FOURS",),
-        params=("count", "columns", "tiles", "h", "c", "w", "row"),
+        params=(
+            "count",
+            "columns",
+            "tiles",
+            "h",
+            "c",
+            "w",
+            "row",
+            "c_first",
+            "c_last",
+        ),
         wgsl=("linear",),
     ),
     Kernel(
         name="pool2d",
         bindings=("x", "y"),
         spec=("OP", "TYPE", "MODE"),
-        params=("count", *_POOL),
+        params=("count", *_POOL, "y_first", "y_last"),
         wgsl=("storage", "math", "linear"),
     ),
     Kernel(
@@ -260,6 +285,9 @@ KERNELS: tuple[Kernel, ...] = (
             "pad_front",
             "pad_top",
             "pad_left",
+            "z_first",
+            "z_last",
+            *_TAPS,
         ),
         wgsl=("linear",),
     ),
@@ -376,6 +404,42 @@ KERNELS: tuple[Kernel, ...] = (
         spec=("ROWS", "TOKENS", "PAIRS", "ACTIVATION"),
         params=_PRODUCT,
         needs="subgroup",
+    ),
+    Kernel(
+        name="nvfp4_halves",
+        bindings=("x", "y"),
+        spec=("ORDER",),
+        params=("count", "m", "k", "depth"),
+        needs="matrices",
+        strict=False,
+    ),
+    Kernel(
+        name="nvfp4_gemm_khr",
+        bindings=("x", "w", "s", "tensor_scale", "y"),
+        spec=(
+            "M_TILE",
+            "N_TILE",
+            "K_TILE",
+            "M_PART",
+            "N_PART",
+            "M_SIZE",
+            "N_SIZE",
+            "K_SIZE",
+            "STAGES",
+            "ACTIVATION",
+        ),
+        params=("m", "n", "k", "depth"),
+        work=Work.GROUPS,
+        workgroup=256,
+        needs="matrices",
+        strict=False,
+    ),
+    Kernel(
+        name="nvfp4_finish",
+        bindings=("sums", "tensor_scale", "bias", "residual", "y"),
+        spec=("ACTIVATION",),
+        params=("count", "n", "t_row", "extras"),
+        needs="matrices",
     ),
 )
 

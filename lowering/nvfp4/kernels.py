@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from tosavk.core.errors import ResourceLimit
 from tosavk.core.plan import Numerics, PlanLimits
+from tosavk.lowering.nvfp4.artifact import Mode, Program, Projection
+from tosavk.lowering.nvfp4.fast import (
+    FEW_TOKENS,
+    GEMM,
+    gemm_tile,
+)
 from tosavk.shaders.catalogue import kernels
 
 LANES = 32
@@ -15,7 +21,10 @@ SUBGROUP = "nvfp4_subgroup"
 STRICT_KERNELS = (SUBGROUP, SCALAR)
 """Kernels with strict sums, best first; their results have the same bits."""
 
-_MAX_SUMS = 16
+FAST_KERNELS = (GEMM,)
+"""Kernels that round activations to FP16, best first; for matrices that tokens share."""
+
+_MAX_SUMS = LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +64,32 @@ class Tile:
 def choose(
     limits: PlanLimits,
     *,
+    program: Program,
     numerics: Numerics = Numerics.STRICT,
     broken: Mapping[str, str] | None = None,
 ) -> Choice:
-    """The best kernel that a device can run.
+    """The best kernel for a program that a device can run.
 
     Args:
         limits: what the device offers.
+        program: what is to be computed.
         numerics: FAST also allows kernels that are not strict.
         broken: kernels that must not be used, with the reason.
 
     Raises:
         ResourceLimit: the device can run none.
     """
-    del numerics  # Every kernel so far is strict.
     table = kernels()
     rejected: list[Rejected] = []
-    for name in STRICT_KERNELS:
+    for name in (*FAST_KERNELS, *STRICT_KERNELS):
         kernel = table[name]
+        if not kernel.strict and not _wanted(program):
+            continue
         reason = (broken or {}).get(name, "") or limits.lack(kernel.needs)
+        if not kernel.strict and numerics is Numerics.STRICT:
+            reason = "its results are not strict; numerics='fast' allows it"
+        if not reason and not kernel.strict and isinstance(program, Projection):
+            reason = _fast_lack(program, limits)
         if not reason and limits.max_storage_buffers < len(kernel.bindings):
             reason = (
                 f"it binds {len(kernel.bindings)} storage buffers, the device allows "
@@ -88,6 +104,22 @@ def choose(
     )
 
 
+def _wanted(program: Program) -> bool:
+    """Whether fast kernels are for this kind of program."""
+    return (
+        isinstance(program, Projection)
+        and program.mode is Mode.SHARED
+        and program.m > FEW_TOKENS
+    )
+
+
+def _fast_lack(program: Projection, limits: PlanLimits) -> str:
+    """Why a fast kernel cannot make a product on a device; "" if it can."""
+    if gemm_tile(program.m, limits) is None:
+        return "no cooperative matrix of the device has a tile that fits its limits"
+    return ""
+
+
 def tile_for(kernel: str, *, m: int, n: int) -> Tile:
     """The tile of a strict kernel for m tokens that share weights with n rows.
 
@@ -98,7 +130,7 @@ def tile_for(kernel: str, *, m: int, n: int) -> Tile:
     tokens = 1
     while tokens < min(m, 8):
         tokens *= 2
-    rows = 4 if tokens <= 4 else 2
+    rows = 4
     while rows > n or rows * tokens > _MAX_SUMS:
         rows //= 2
     return Tile(max(rows, 1), tokens)

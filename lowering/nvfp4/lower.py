@@ -2,11 +2,14 @@
 
 Every product of one matrix is one dispatch. Tokens with matrices in slots of their own
 (mode EXPERTS, fused experts) get a dispatch each, so that no kernel binds more buffers
-than small devices allow; nothing waits between them, since they write disjoint rows.
+than small devices allow. They write disjoint rows: where a row is a whole number of
+descriptor alignments, each binds its own and none waits; shorter rows share a binding,
+and one waits for the other, since a bound result counts as written.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +17,8 @@ from tosavk.core.dtypes import DType, storage_bytes
 from tosavk.core.errors import ResourceLimit
 from tosavk.core.nvfp4 import BLOCK
 from tosavk.core.plan import (
+    OPERAND_WORDS,
+    Constant,
     Dispatch,
     Numerics,
     Operand,
@@ -31,7 +36,9 @@ from tosavk.lowering.nvfp4.artifact import (
     Program,
     Projection,
 )
+from tosavk.lowering.nvfp4.fast import Launch, fast_launches, finish_launch
 from tosavk.lowering.nvfp4.kernels import (
+    FAST_KERNELS,
     LANES,
     Choice,
     choose,
@@ -95,23 +102,18 @@ def lower_nvfp4(
     if limits.lack("kernels"):
         plan = Plan(slots, (), (), (), (), (), numerics)
         return LoweredNvfp4(program, plan, Choice(limits.lack("kernels")))
-    choice = choose(limits, numerics=numerics, broken=broken)
-    build = _Build(slots, choice.kernel)
-    if isinstance(program, Projection):
-        _lower_projection(program, build)
-        segments: tuple[int, ...] = ()
-    else:
+    choice = choose(limits, program=program, numerics=numerics, broken=broken)
+    build = _Build(slots, choice.kernel, limits)
+    if isinstance(program, Experts):
         _lower_experts(program, build)
-        segments = (4 * program.batch * program.inner,)
-        if segments[0] > limits.max_storage_buffer_range:
-            raise ResourceLimit(
-                f"what lies between the projections needs {segments[0]} bytes in one "
-                f"storage buffer; the device allows {limits.max_storage_buffer_range}"
-            )
+    elif choice.kernel in FAST_KERNELS:
+        _lower_fast(program, build)
+    else:
+        _lower_projection(program, build)
     plan = Plan(
         slots=slots,
-        segments=segments,
-        constants=(),
+        segments=tuple(build.segments),
+        constants=tuple(build.constants),
         prologue=(),
         dispatches=tuple(build.dispatches),
         operators=tuple(
@@ -201,6 +203,9 @@ class _Build:
 
     slots: tuple[Slot, ...]
     kernel: str
+    limits: PlanLimits
+    segments: list[int] = field(default_factory=list[int])
+    constants: list[Constant] = field(default_factory=list[Constant])
     dispatches: list[Dispatch] = field(default_factory=list[Dispatch])
     operators: list[str] = field(default_factory=list[str])
 
@@ -209,9 +214,52 @@ class _Build:
         slot = next(s for s in self.slots if s.name == name)
         return Operand(slot.index, 0, -(-slot.nbytes // 4))
 
-    def arena(self, nbytes: int) -> Operand:
-        """The beginning of the only arena segment."""
-        return Operand(len(self.slots), 0, nbytes // 4)
+    def scratch(self, nbytes: int) -> Operand:
+        """An arena segment of its own.
+
+        Raises:
+            ResourceLimit: it is larger than the device's storage buffers.
+        """
+        if nbytes > self.limits.max_storage_buffer_range:
+            raise ResourceLimit(
+                f"what lies between the kernels needs {nbytes} bytes in one storage "
+                f"buffer; the device allows {self.limits.max_storage_buffer_range}"
+            )
+        self.segments.append(nbytes)
+        return Operand(len(self.slots) + len(self.segments) - 1, 0, nbytes // 4)
+
+    def one(self) -> Operand:
+        """A constant 1.0."""
+        place = self.scratch(4)
+        data = memoryview(struct.pack("<f", 1.0))
+        self.constants.append(Constant(len(self.segments) - 1, 0, data))
+        return place
+
+    def launch(
+        self,
+        launch: Launch,
+        operands: tuple[Operand, ...],
+        name: str,
+        *,
+        barrier: bool,
+    ) -> None:
+        """Adds a dispatch of a kernel that is not a strict product."""
+        entry = kernels()[launch.kernel]
+        self.dispatches.append(
+            Dispatch(
+                kernel=launch.kernel,
+                spec=tuple(launch.spec[word] for word in entry.spec),
+                params=tuple(launch.params[word] for word in entry.params),
+                operands=operands,
+                columns=launch.columns,
+                tiles=launch.tiles,
+                barrier=barrier,
+                operator=len(self.operators),
+                layers=launch.layers,
+                width=launch.width,
+            )
+        )
+        self.operators.append(name)
 
     def add(self, product: _Product, name: str, *, barrier: bool = False) -> None:
         """Adds the dispatch of a product."""
@@ -270,6 +318,28 @@ class _Build:
         self.operators.append(name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Where a token's results go.
+
+    Attributes:
+        operand: what is bound.
+        first: first word of the row in it.
+        shared: whether other tokens' rows are bound with it.
+    """
+
+    operand: Operand
+    first: int
+    shared: bool = False
+
+
+def _row(whole: Operand, token: int, words: int) -> _Row:
+    """The row of a token, alone if descriptors may begin there."""
+    if words % OPERAND_WORDS:
+        return _Row(whole, token * words, shared=True)
+    return _Row(Operand(whole.buffer, token * words, words), 0)
+
+
 def _lower_projection(program: Projection, build: _Build) -> None:
     n, k = program.n, program.k
     bias = build.slot("bias") if program.extras & Extra.BIAS else None
@@ -278,6 +348,7 @@ def _lower_projection(program: Projection, build: _Build) -> None:
     experts = program.mode is Mode.EXPERTS
     for e in range(program.m if experts else 1):
         suffix = str(e) if experts else ""
+        row = _row(build.slot("y"), e, n) if experts else _Row(build.slot("y"), 0)
         product = _Product(
             m=1 if experts else program.m,
             n=n,
@@ -289,23 +360,53 @@ def _lower_projection(program: Projection, build: _Build) -> None:
             tensor_scale=build.slot("tensor_scale"),
             bias=bias,
             residual=residual,
-            y=build.slot("y"),
+            y=row.operand,
             x_at=e * k,
             t_at=e * n if row_scales else e,
             b_at=e * n,
             r_at=e * n,
-            y_at=e * n,
+            y_at=row.first,
             stacked=program.mode is Mode.BATCHED,
             row_scales=row_scales,
         )
-        build.add(product, "NVFP4_PROJECTION")
+        build.add(product, "NVFP4_PROJECTION", barrier=row.shared and e > 0)
+
+
+def _lower_fast(program: Projection, build: _Build) -> None:
+    """A fast kernel, which knows one matrix and one tensor scale; the rest behind it."""
+    steps = fast_launches(program, build.limits)
+    x, y = build.slot("x"), build.slot("y")
+    scale, bias, residual = build.slot("tensor_scale"), x, x
+    factor, target = scale, y
+    if program.extras:
+        factor = build.one()
+        target = build.scratch(4 * program.m * program.n)
+        if program.extras & Extra.BIAS:
+            bias = build.slot("bias")
+        if program.extras & Extra.RESIDUAL:
+            residual = build.slot("residual")
+    if steps.halves is not None:
+        halves = build.scratch(steps.halves_bytes)
+        build.launch(steps.halves, (x, halves), "NVFP4_HALVES", barrier=False)
+        x = halves
+    operands = (x, build.slot("packed"), build.slot("scales"), factor, target)
+    build.launch(
+        steps.product,
+        operands,
+        "NVFP4_PROJECTION",
+        barrier=steps.halves is not None,
+    )
+    if program.extras:
+        operands = (target, scale, bias, residual, y)
+        build.launch(finish_launch(program), operands, "NVFP4_FINISH", barrier=True)
 
 
 def _lower_experts(program: Experts, build: _Build) -> None:
     width, inner = program.width, program.inner
-    between = build.arena(4 * program.batch * inner)
+    between = build.scratch(4 * program.batch * inner)
     for e, offsets in enumerate(program.offsets):
         span = build.slot(f"expert{e}")
+        row = _row(between, e, inner)
         up = _Product(
             m=1,
             n=inner,
@@ -315,16 +416,17 @@ def _lower_experts(program: Experts, build: _Build) -> None:
             packed=span,
             scales=span,
             tensor_scale=build.slot("up_tensor_scales"),
-            y=between,
+            y=row.operand,
             x_at=e * width,
             w_at=offsets.up_packed // 4,
             s_at=offsets.up_scales // 4,
             t_at=e,
-            y_at=e * inner,
+            y_at=row.first,
         )
-        build.add(up, "NVFP4_UP")
+        build.add(up, "NVFP4_UP", barrier=row.shared and e > 0)
     for e, offsets in enumerate(program.offsets):
         span = build.slot(f"expert{e}")
+        row = _row(build.slot("y"), e, width)
         down = _Product(
             m=1,
             n=width,
@@ -334,11 +436,11 @@ def _lower_experts(program: Experts, build: _Build) -> None:
             packed=span,
             scales=span,
             tensor_scale=build.slot("down_tensor_scales"),
-            y=build.slot("y"),
+            y=row.operand,
             x_at=e * inner,
             w_at=offsets.down_packed // 4,
             s_at=offsets.down_scales // 4,
             t_at=e,
-            y_at=e * width,
+            y_at=row.first,
         )
-        build.add(down, "NVFP4_DOWN", barrier=e == 0)
+        build.add(down, "NVFP4_DOWN", barrier=row.shared or e == 0)

@@ -160,7 +160,7 @@ def test_epilogues(
     given, answer = problem(program)
     y = run(opened, device, program, given)
     sums = 128 * 2.0**-23 * answer.size
-    slope = 1.1
+    slope: Any = 1.1
     if activation is Activation.SQUARED_RELU:
         slope = 2 * np.abs(answer.before) + sums
     assert (np.abs(y - answer.y) <= slope * sums + 2.0**-21 * np.abs(answer.y)).all()
@@ -179,9 +179,12 @@ def test_matrices_of_their_own(
     assert (np.abs(y - answer.y) <= bound).all()
 
 
+@pytest.mark.parametrize(("width", "inner"), [(48, 80), (64, 128)])
 @pytest.mark.parametrize("batch", range(1, 7))
-def test_fused_experts(opened: Devices, device: str, batch: int) -> None:
-    program = Experts.packed(batch=batch, width=48, inner=80)
+def test_fused_experts(
+    opened: Devices, device: str, batch: int, width: int, inner: int
+) -> None:
+    program = Experts.packed(batch=batch, width=width, inner=inner)
     given, answer = problem(program)
     y = run(opened, device, program, given)
     error = np.linalg.norm(y - answer.y) / np.linalg.norm(answer.y)
@@ -264,7 +267,7 @@ def test_a_kernel_with_a_wrong_answer_is_not_used(
 
     monkeypatch.setattr(nvfp4_check, "run_once", broken)
     fresh = nvfp4_check.Verdicts()
-    monkeypatch.setitem(nvfp4_check._VERDICTS, accelerator.device, fresh)
+    monkeypatch.setitem(nvfp4_check.VERDICTS, accelerator.device, fresh)
     program = Projection(m=2, n=3, k=32)
     given, answer = problem(program)
     with pytest.warns(
@@ -273,7 +276,7 @@ def test_a_kernel_with_a_wrong_answer_is_not_used(
         session = Nvfp4Session(accelerator, program)
     with session:
         assert session.choice.kernel == SCALAR
-        (rejected,) = session.choice.rejected
+        rejected = session.choice.rejected[-1]
         assert "results are wrong" in rejected.reason
         y = session.run(given)
     assert (np.abs(y - answer.y) <= 96 * 2.0**-23 * answer.size).all()
@@ -288,7 +291,7 @@ def test_no_kernel_is_left(
     accelerator = opened.accelerator(gpu_device)
     monkeypatch.setattr(nvfp4_check, "run_once", wrong_answer)
     fresh = nvfp4_check.Verdicts()
-    monkeypatch.setitem(nvfp4_check._VERDICTS, accelerator.device, fresh)
+    monkeypatch.setitem(nvfp4_check.VERDICTS, accelerator.device, fresh)
     with (
         pytest.warns(Nvfp4Warning, match="known-answer test failed"),
         pytest.raises(ResourceLimit, match="no NVFP4 kernel fits"),
@@ -296,10 +299,27 @@ def test_no_kernel_is_left(
         Nvfp4Session(accelerator, Projection(m=1, n=1, k=16))
 
 
+def test_kernels_are_switched_off(
+    opened: Devices, vulkan_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerator = opened.accelerator(vulkan_device)
+    program = Projection(m=2, n=3, k=32)
+    given, answer = problem(program)
+    monkeypatch.setenv(nvfp4_check.SWITCH, "matrices, subgroup")
+    with Nvfp4Session(accelerator, program) as session:
+        assert session.choice.kernel == SCALAR
+        assert "TOSAVK_WITHOUT leaves out subgroup" in str(session.choice)
+        y = session.run(given)
+    assert (np.abs(y - answer.y) <= 96 * 2.0**-23 * answer.size).all()
+    monkeypatch.setenv(nvfp4_check.SWITCH, "fp64")
+    with pytest.warns(Nvfp4Warning, match="names fp64, which no kernel needs"):
+        Nvfp4Session(accelerator, program).close()
+
+
 def test_zero_activations_and_saturated_codes(opened: Devices, device: str) -> None:
     weights = nvfp4.quantize(np.full((3, 32), -6.0), tensor_scale=1.0)
     program = Projection(m=2, n=3, k=32)
-    given = {
+    given: Given = {
         "x": np.stack([np.zeros(32), np.ones(32)]).astype(np.float32),
         "packed": weights.packed,
         "scales": weights.block_scales,

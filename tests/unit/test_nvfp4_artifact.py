@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tosavk.core.descriptors import FORMAT_NVFP4, Artifact
 from tosavk.core.errors import Incompatible, ModelError, ResourceLimit, Unsupported
-from tosavk.core.plan import PlanLimits
+from tosavk.core.plan import Operand, PlanLimits
 from tosavk.lowering.errors import AdmissionError, Kind
 from tosavk.lowering.nvfp4.artifact import (
     TARGET,
@@ -114,10 +114,21 @@ def test_the_plan_of_six_experts() -> None:
         assert (words["n"], words["k"], words["x_at"]) == (1856, 2688, e * 2688)
         assert (words["w_at"], words["s_at"]) == (0, 1856 * 2688 // 2 // 4)
         assert dispatch.operands[1].buffer == 1 + e
-        assert dispatch.operands[-1].buffer == 10  # the arena
+        # The arena: 1856 words are 29 alignments, so each token binds its own row.
+        assert dispatch.operands[-1] == Operand(10, e * 1856, 1856)
     down = dict(zip(names, plan.dispatches[6].params, strict=False))
     assert (down["n"], down["k"]) == (2688, 1856)
     assert 4 * down["w_at"] == program.offsets[0].down_packed
+
+
+def test_short_rows_share_a_binding_and_wait() -> None:
+    plan = lower_nvfp4(Experts.packed(batch=3, width=16, inner=64)).plan
+    assert [d.barrier for d in plan.dispatches] == [False, False, False, *[True] * 3]
+    assert [d.operands[-1].word for d in plan.dispatches] == [0, 64, 128, 0, 0, 0]
+    for n, waits in ((64, False), (65, True)):
+        program = Projection(m=2, n=n, k=16, mode=Mode.EXPERTS)
+        plan = lower_nvfp4(program).plan
+        assert [d.barrier for d in plan.dispatches] == [False, waits]
 
 
 def test_each_expert_has_offsets_of_its_own() -> None:
