@@ -16,6 +16,7 @@ from tosavk.lowering.rules.operands import (
     round_up,
     widened,
 )
+from tosavk.lowering.rules.parts import parts
 
 TILE = 4
 """Pixels of one invocation."""
@@ -48,25 +49,30 @@ def conv3d(op: Operator, build: PlanBuilder) -> None:
     batch, od, oh, ow, _ = y.shape
     tiles = -(-ow // TILE)
     count = batch * od * oh * tiles * columns
-    build.emit(
-        "conv3d",
-        spec={"SKIP": int(any(pad) and not _finite(op, build))},
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            **dict(zip(("id", "ih", "iw", "ic"), x.shape[1:], strict=True)),
-            **dict(zip(("od", "oh", "ow", "oc"), y.shape[1:], strict=True)),
-            "kd": kd,
-            "kh": kh,
-            "kw": kw,
-            **dict(zip(("sz", "sy", "sx"), stride, strict=True)),
-            **dict(zip(("dz", "dy", "dx"), dilation, strict=True)),
-            **dict(zip(("pad_front", "pad_top", "pad_left"), pad[::2], strict=True)),
-        },
-        operands=(x, w, bias, y),
-        columns=count,
-    )
+    skip = int(any(pad) and not _finite(op, build))
+    for part in parts(z=kd, y=kh, x=kw, c=ic):
+        build.emit(
+            "conv3d",
+            spec={"SKIP": skip},
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                **dict(zip(("id", "ih", "iw", "ic"), x.shape[1:], strict=True)),
+                **dict(zip(("od", "oh", "ow", "oc"), y.shape[1:], strict=True)),
+                "kd": kd,
+                "kh": kh,
+                "kw": kw,
+                **dict(zip(("sz", "sy", "sx"), stride, strict=True)),
+                **dict(zip(("dz", "dy", "dx"), dilation, strict=True)),
+                **dict(
+                    zip(("pad_front", "pad_top", "pad_left"), pad[::2], strict=True)
+                ),
+                **part,
+            },
+            operands=(x, w, bias, y),
+            columns=count,
+        )
     narrow(op, build, y)
 
 

@@ -25,6 +25,7 @@ from tosavk.lowering.rules.operands import (
     round_up,
     widened,
 )
+from tosavk.lowering.rules.parts import parts
 
 TILE = 4
 """Pixels of one invocation, in conv2d and depthwise_conv2d."""
@@ -104,22 +105,25 @@ def _convolve(
     columns = width // _CHANNELS
     tiles = -(-y.shape[1] * y.shape[2] // TILE)
     count = y.shape[0] * tiles * columns
-    build.emit(
-        "conv2d",
-        spec={
-            "OP": op.op,
-            "FOURS": int(ic % 4 == 0),
-            "SKIP": int(leaves_image and not _finite(op, build)),
-        },
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            **window.params(x, y),
-        },
-        operands=(x, w, bias, y),
-        columns=count,
-    )
+    skip = int(leaves_image and not _finite(op, build))
+    for part in parts(y=kh, x=kw, c=ic):
+        build.emit(
+            "conv2d",
+            spec={
+                "OP": op.op,
+                "FOURS": int(ic % 4 == 0),
+                "SKIP": skip,
+            },
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                **window.params(x, y),
+                **part,
+            },
+            operands=(x, w, bias, y),
+            columns=count,
+        )
     narrow(op, build, y)
 
 
@@ -151,24 +155,29 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     fours = multiplier == 1 and width == oc
     sx, dx = window.stride[1], window.dilation[1]
     by_rows = fours and dx == 1 and sx <= 2 and 1 < kw <= _WIDEST_ROW
-    build.emit(
-        "depthwise_conv2d",
-        spec={
-            "KW": kw if by_rows else 0,
-            "SX": sx if by_rows else 0,
-            "FOURS": int(fours),
-            "SKIP": int(any(window.pads) and not _finite(op, build)),
-        },
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            **window.params(x, y),
-            "multiplier": multiplier,
-        },
-        operands=(x, w, bias, y),
-        columns=count,
-    )
+    skip = int(any(window.pads) and not _finite(op, build))
+    # A row of taps always fits (level 8K).
+    for part in parts(y=kh, x=kw):
+        build.emit(
+            "depthwise_conv2d",
+            spec={
+                "KW": kw if by_rows else 0,
+                "SX": sx if by_rows else 0,
+                "FOURS": int(fours),
+                "SKIP": skip,
+            },
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                **window.params(x, y),
+                "multiplier": multiplier,
+                "y_first": part["y_first"],
+                "y_last": part["y_last"],
+            },
+            operands=(x, w, bias, y),
+            columns=count,
+        )
     narrow(op, build, y)
 
 

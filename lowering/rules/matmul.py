@@ -13,6 +13,7 @@ from tosavk.lowering.rules.operands import (
     round_up,
     widened,
 )
+from tosavk.lowering.rules.parts import parts
 
 TILE = 8
 """Rows of one invocation."""
@@ -38,19 +39,21 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
     columns = -(-w // _COLUMNS)
     tiles = -(-h // TILE)
     count = n * tiles * columns
-    build.emit(
-        "matmul",
-        spec={"FOURS": int(c % _VECTOR == 0)},
-        params={
-            "count": count,
-            "columns": columns,
-            "tiles": tiles,
-            "h": h,
-            "c": c,
-            "w": w,
-            "row": row // _VECTOR,
-        },
-        operands=(a, b, y),
-        columns=count,
-    )
+    for part in parts(c=c):
+        build.emit(
+            "matmul",
+            spec={"FOURS": int(c % _VECTOR == 0)},
+            params={
+                "count": count,
+                "columns": columns,
+                "tiles": tiles,
+                "h": h,
+                "c": c,
+                "w": w,
+                "row": row // _VECTOR,
+                **part,
+            },
+            operands=(a, b, y),
+            columns=count,
+        )
     narrow(op, build, y)

@@ -8,7 +8,15 @@ from tosavk.core.dtypes import elements
 from tosavk.lowering.builder import PlanBuilder, Value, destination_words
 from tosavk.lowering.graph import NanMode, Operator
 from tosavk.lowering.rules import scaling
-from tosavk.lowering.rules.operands import pair, quad, require_float
+from tosavk.lowering.rules.operands import (
+    narrow,
+    pair,
+    quad,
+    require_float,
+    result_of,
+    widened,
+)
+from tosavk.lowering.rules.parts import parts
 
 _LARGEST_WINDOW = 1 << 13
 """Most taps of a window in one dispatch, whose invocations make up to four elements
@@ -50,13 +58,24 @@ def max_pool2d(op: Operator, build: PlanBuilder) -> None:
 
 
 def avg_pool2d(op: Operator, build: PlanBuilder) -> None:
-    """AVG_POOL2D of floats."""
+    """AVG_POOL2D of floats; the sums of large windows are dealt out in FP32."""
     if build.tensor(op.inputs[0]).dtype.is_integer:
         scaling.avg_pool2d(op, build)
         return
     require_float(op, build, op.inputs)
-    operands = build.value(op.inputs[0]), build.result(op.outputs[0])
-    _pool(op, build, operands, _window(op), NanMode.PROPAGATE)
+    window = _window(op)
+    (kh, kw), x = window.kernel, build.value(op.inputs[0])
+    if kh * (kw + 1) <= _LARGEST_WINDOW:
+        operands = x, build.result(op.outputs[0])
+        _pool(op, build, operands, window, NanMode.PROPAGATE)
+        return
+    y = result_of(op, build)
+    wide = widened(build, op.inputs[0])
+    # A row of taps always fits (level 8K).
+    for part in parts(y=kh, x=kw):
+        rows = part["y_first"], part["y_last"]
+        _pool(op, build, (wide, y), window, NanMode.PROPAGATE, rows=rows)
+    narrow(op, build, y)
 
 
 def _pool(
@@ -65,8 +84,12 @@ def _pool(
     operands: tuple[Value, Value],
     window: _Window,
     mode: NanMode,
+    *,
+    rows: tuple[int, int] | None = None,
 ) -> None:
+    """Pools; `rows` is the part of the window's rows that is summed, if not all."""
     x, y = operands
+    first, last = rows or (0, window.kernel[0])
     count = elements(y.shape)
     build.emit(
         "pool2d",
@@ -84,6 +107,8 @@ def _pool(
             "sw": window.stride[1],
             "pad_top": window.before[0],
             "pad_left": window.before[1],
+            "y_first": first,
+            "y_last": last,
         },
         operands=operands,
         columns=destination_words(y.dtype, count),

@@ -2,9 +2,11 @@
 //
 // An invocation makes TILE pixels of 8 output channels; neighbouring invocations take
 // neighbouring channels, so they read consecutive weights. w is [kh][kw][ic][8 * columns], bias is
-// [8 * columns], both filled up with zeros; FOURS says that ic is a multiple of four. The sum of every output element runs over
-// (ky, kx, ic) from +0; a tap outside x is left out: either its x is made 0, which is the same
+// [8 * columns], both filled up with zeros; FOURS says that ic is a multiple of four. The sum of
+// every output element runs over (ky, kx, ic) from +0; a tap outside x is left out: either its x is made 0, which is the same
 // while the weights are finite (the sum is never -0), or, with SKIP, the old sum is kept.
+// The sum may be dealt out to several dispatches, *_first to *_last each, in order: all but the
+// first start from what is in y, the last adds the bias.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -32,14 +34,20 @@ layout(push_constant) uniform Params {
     uint dx;
     uint pad_top;
     uint pad_left;
+    uint y_first;
+    uint y_last;
+    uint x_first;
+    uint x_last;
+    uint c_first;
+    uint c_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { float x[]; };
 layout(set = 0, binding = 0) readonly buffer XFours { vec4 x_fours[]; };
 layout(set = 0, binding = 1) readonly buffer W { vec4 w[]; };
 layout(set = 0, binding = 2) readonly buffer Bias { vec4 bias[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { float y[]; };
-layout(set = 0, binding = 3) writeonly buffer YFours { vec4 y_fours[]; };
+layout(set = 0, binding = 3) buffer Y { float y[]; };
+layout(set = 0, binding = 3) buffer YFours { vec4 y_fours[]; };
 
 #include "linear.glsl"
 
@@ -114,15 +122,27 @@ void main() {
 
     uint depth = FOURS != 0u ? ic >> 2 : ic;
     uint next = 2u * columns;
-    uint weight = 2u * column;
     precise vec4 low[TILE];
     precise vec4 high[TILE];
     for (uint p = 0u; p < TILE; p++) {
         low[p] = vec4(0.0);
         high[p] = vec4(0.0);
     }
-    for (uint ky = 0u; ky < kh; ky++) {
-        for (uint kx = 0u; kx < kw; kx++) {
+    uint channel = 8u * column;
+    if (run_time(y_first | x_first | c_first) != 0u) {
+        for (uint p = 0u; p < TILE; p++) {
+            if (first + p >= oh * ow) break;
+            uint at = ((image * oh + pixels[p].y) * ow + pixels[p].x) * oc + channel;
+            for (uint k = 0u; k < 4u; k++) {
+                if (channel + k < oc) low[p][k] = y[at + k];
+                if (channel + 4u + k < oc) high[p][k] = y[at + 4u + k];
+            }
+        }
+    }
+    uint c_begin = FOURS != 0u ? c_first >> 2 : c_first;
+    uint c_end = FOURS != 0u ? c_last >> 2 : c_last;
+    for (uint ky = y_first; ky < y_last; ky++) {
+        for (uint kx = x_first; kx < x_last; kx++) {
             uint from[TILE];
             bool inside[TILE];
             bool any = false;
@@ -133,12 +153,10 @@ void main() {
                 any = any || inside[p];
                 from[p] = inside[p] ? ((image * ih + iy) * iw + ix) * depth : 0u;
             }
-            if (OP == TRANSPOSE_CONV2D && !any) {
-                weight += ic * next;
-                continue;
-            }
+            if (OP == TRANSPOSE_CONV2D && !any) continue;
+            uint weight = ((ky * kw + kx) * ic + c_first) * next + 2u * column;
             if (FOURS != 0u) {
-                for (uint c = 0u; c < depth; c++) {
+                for (uint c = c_begin; c < c_end; c++) {
                     vec4 v[TILE];
                     for (uint p = 0u; p < TILE; p++) {
                         v[p] = x_fours[from[p] + c];
@@ -157,7 +175,7 @@ void main() {
                     }
                 }
             } else {
-                for (uint c = 0u; c < depth; c++) {
+                for (uint c = c_begin; c < c_end; c++) {
                     vec4 a = w[weight];
                     vec4 b = w[weight + 1u];
                     weight += next;
@@ -174,14 +192,18 @@ void main() {
         }
     }
 
-    uint channel = 8u * column;
+    bool ends = run_time(y_last) == kh && run_time(x_last) == kw && run_time(c_last) == ic;
     precise vec4 low_bias = bias[2u * column];
     precise vec4 high_bias = bias[2u * column + 1u];
     bool whole = (oc & 3u) == 0u;
     for (uint p = 0u; p < TILE; p++) {
         if (first + p < oh * ow) {
-            precise vec4 low_sum = low[p] + low_bias;
-            precise vec4 high_sum = high[p] + high_bias;
+            precise vec4 low_sum = low[p];
+            precise vec4 high_sum = high[p];
+            if (ends) {
+                low_sum = low_sum + low_bias;
+                high_sum = high_sum + high_bias;
+            }
             uint to = ((image * oh + pixels[p].y) * ow + pixels[p].x) * oc + channel;
             if (whole) {
                 y_fours[to >> 2] = low_sum;

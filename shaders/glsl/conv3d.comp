@@ -3,7 +3,7 @@
 // An invocation makes TILE neighbouring pixels of one row by 4 output channels; neighbouring
 // invocations take neighbouring channels. w is [kd][kh][kw][ic][4 * columns], bias is [4 * columns],
 // both filled up with zeros. The sum of every output element runs over (kz, ky, kx, ic) from +0; a
-// tap outside x is left out as in conv2d.
+// tap outside x is left out as in conv2d. It may be dealt out to several dispatches as there, too.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -35,12 +35,20 @@ layout(push_constant) uniform Params {
     uint pad_front;
     uint pad_top;
     uint pad_left;
+    uint z_first;
+    uint z_last;
+    uint y_first;
+    uint y_last;
+    uint x_first;
+    uint x_last;
+    uint c_first;
+    uint c_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { float x[]; };
 layout(set = 0, binding = 1) readonly buffer W { vec4 w[]; };
 layout(set = 0, binding = 2) readonly buffer Bias { vec4 bias[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 3) buffer Y { float y[]; };
 
 #include "linear.glsl"
 
@@ -58,15 +66,24 @@ void main() {
     uint image = plane / od;
     uint oz = plane - image * od;
 
-    uint weight = column;
     precise vec4 sum[TILE];
     for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
-    for (uint kz = 0u; kz < kd; kz++) {
+    uint channel = 4u * column;
+    if (run_time(z_first | y_first | x_first | c_first) != 0u) {
+        for (uint p = 0u; p < TILE; p++) {
+            if (first + p >= ow) break;
+            uint at = (row * ow + first + p) * oc + channel;
+            for (uint k = 0u; k < 4u; k++) {
+                if (channel + k < oc) sum[p][k] = y[at + k];
+            }
+        }
+    }
+    for (uint kz = z_first; kz < z_last; kz++) {
         uint iz = oz * sz + kz * dz - pad_front;
-        for (uint ky = 0u; ky < kh; ky++) {
+        for (uint ky = y_first; ky < y_last; ky++) {
             uint iy = oy * sy + ky * dy - pad_top;
             bool in_row = iz < id && iy < ih;
-            for (uint kx = 0u; kx < kw; kx++) {
+            for (uint kx = x_first; kx < x_last; kx++) {
                 uint from[TILE];
                 bool inside[TILE];
                 for (uint p = 0u; p < TILE; p++) {
@@ -74,7 +91,8 @@ void main() {
                     inside[p] = in_row && ix < iw;
                     from[p] = inside[p] ? (((image * id + iz) * ih + iy) * iw + ix) * ic : 0u;
                 }
-                for (uint c = 0u; c < ic; c++) {
+                uint weight = (((kz * kh + ky) * kw + kx) * ic + c_first) * columns + column;
+                for (uint c = c_first; c < c_last; c++) {
                     vec4 a = w[weight];
                     weight += columns;
                     for (uint p = 0u; p < TILE; p++) {
@@ -87,11 +105,13 @@ void main() {
         }
     }
 
-    uint channel = 4u * column;
+    bool ends = run_time(z_last) == kd && run_time(y_last) == kh && run_time(x_last) == kw &&
+        run_time(c_last) == ic;
     precise vec4 own_bias = bias[column];
     for (uint p = 0u; p < TILE; p++) {
         if (first + p < ow) {
-            precise vec4 result = sum[p] + own_bias;
+            precise vec4 result = sum[p];
+            if (ends) result = result + own_bias;
             uint to = (row * ow + first + p) * oc + channel;
             for (uint k = 0u; k < 4u; k++) {
                 if (channel + k < oc) y[to + k] = result[k];

@@ -4,7 +4,9 @@
 // invocations take neighbouring channels. w is [kh][kw][4 * columns], bias is [4 * columns], both
 // filled up with zeros. KW and SX, if not 0, are the kernel's width and stride along x (dilation
 // 1): then each x of a row is loaded once for all pixels that it belongs to. The sum of every
-// output element runs over (ky, kx) from +0; a tap outside x is left out (conv2d.comp says how).
+// output element runs over (ky, kx) from +0; a tap outside x is left out (conv2d.comp says how). Rows
+// of taps may be dealt out to several dispatches, [y_first, y_last) each: all but the first start from
+// what is in y, the last adds the bias.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -34,14 +36,16 @@ layout(push_constant) uniform Params {
     uint pad_top;
     uint pad_left;
     uint multiplier;
+    uint y_first;
+    uint y_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { float x[]; };
 layout(set = 0, binding = 0) readonly buffer XFours { vec4 x_fours[]; };
 layout(set = 0, binding = 1) readonly buffer W { vec4 w[]; };
 layout(set = 0, binding = 2) readonly buffer Bias { vec4 bias[]; };
-layout(set = 0, binding = 3) writeonly buffer Y { float y[]; };
-layout(set = 0, binding = 3) writeonly buffer YFours { vec4 y_fours[]; };
+layout(set = 0, binding = 3) buffer Y { float y[]; };
+layout(set = 0, binding = 3) buffer YFours { vec4 y_fours[]; };
 
 #include "linear.glsl"
 
@@ -65,12 +69,21 @@ void main() {
     if (FOURS == 0u) {
         channel = min((uvec4(0u, 1u, 2u, 3u) + 4u * column) / multiplier, uvec4(ic - 1u));
     }
-    uint weight = column;
-    uint iy = oy * sy - pad_top;
+    uint weight = y_first * kw * columns + column;
+    uint iy = oy * sy + y_first * dy - pad_top;
     uint ix = ox * sx - pad_left;
     precise vec4 sum[TILE];
     for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
-    for (uint ky = 0u; ky < kh; ky++) {
+    uint to = (row * ow + ox) * oc + 4u * column;
+    if (run_time(y_first) != 0u) {
+        for (uint p = 0u; p < TILE; p++) {
+            if (ox + p >= ow) break;
+            for (uint k = 0u; k < 4u; k++) {
+                if (4u * column + k < oc) sum[p][k] = y[to + p * oc + k];
+            }
+        }
+    }
+    for (uint ky = y_first; ky < y_last; ky++) {
         bool row_inside = iy < ih;
         uint from = (image * ih + iy) * iw;
         if (KW != 0u) {
@@ -113,11 +126,12 @@ void main() {
         iy += dy;
     }
 
+    bool ends = run_time(y_last) == kh;
     precise vec4 b = bias[column];
-    uint to = (row * ow + ox) * oc + 4u * column;
     for (uint p = 0u; p < TILE; p++) {
         if (ox + p < ow) {
-            precise vec4 result = sum[p] + b;
+            precise vec4 result = sum[p];
+            if (ends) result = result + b;
             if (FOURS != 0u) {
                 y_fours[to >> 2] = result;
             } else {

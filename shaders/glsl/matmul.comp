@@ -2,7 +2,8 @@
 //
 // An invocation makes TILE rows of 8 columns; neighbouring invocations take neighbouring columns,
 // so they read consecutive b. Rows of b are `row` vec4 long; FOURS says that c, the length of the
-// rows of a, is a multiple of four. The sum of every output element runs over c from +0.
+// rows of a, is a multiple of four. The sum of every output element runs over c from +0. It may be
+// dealt out to several dispatches, [c_first, c_last) each: all but the first start from what is in y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -18,13 +19,15 @@ layout(push_constant) uniform Params {
     uint c;
     uint w;
     uint row;
+    uint c_first;
+    uint c_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer A { float a[]; };
 layout(set = 0, binding = 0) readonly buffer AFours { vec4 a_fours[]; };
 layout(set = 0, binding = 1) readonly buffer B { vec4 b[]; };
-layout(set = 0, binding = 2) writeonly buffer Y { float y[]; };
-layout(set = 0, binding = 2) writeonly buffer YFours { vec4 y_fours[]; };
+layout(set = 0, binding = 2) buffer Y { float y[]; };
+layout(set = 0, binding = 2) buffer YFours { vec4 y_fours[]; };
 
 #include "linear.glsl"
 
@@ -42,7 +45,7 @@ void main() {
     // Rows and columns beyond the last repeat it and are not stored.
     uint from[TILE];
     for (uint r = 0u; r < TILE; r++) from[r] = (n * h + min(first + r, h - 1u)) * depth;
-    uint low_at = n * c * row + 2u * column;
+    uint low_at = (n * c + c_first) * row + 2u * column;
     uint high_at = 2u * column + 1u < row ? low_at + 1u : low_at;
     precise vec4 low[TILE];
     precise vec4 high[TILE];
@@ -50,8 +53,20 @@ void main() {
         low[r] = vec4(0.0);
         high[r] = vec4(0.0);
     }
+    uint channel = 8u * column;
+    uint to = (n * h + first) * w + channel;
+    if (run_time(c_first) != 0u) {
+        for (uint r = 0u; r < TILE; r++) {
+            if (first + r >= h) break;
+            for (uint j = 0u; j < 4u; j++) {
+                if (channel + j < w) low[r][j] = y[to + r * w + j];
+                if (channel + 4u + j < w) high[r][j] = y[to + r * w + 4u + j];
+            }
+        }
+    }
     if (FOURS != 0u) {
-        for (uint k = 0u; k < depth; k++) {
+        uint k_end = c_last >> 2;
+        for (uint k = c_first >> 2; k < k_end; k++) {
             vec4 v[TILE];
             for (uint r = 0u; r < TILE; r++) v[r] = a_fours[from[r] + k];
             for (uint j = 0u; j < 4u; j++) {
@@ -66,7 +81,7 @@ void main() {
             }
         }
     } else {
-        for (uint k = 0u; k < depth; k++) {
+        for (uint k = c_first; k < c_last; k++) {
             vec4 u = b[low_at];
             vec4 t = b[high_at];
             low_at += row;
@@ -79,8 +94,6 @@ void main() {
         }
     }
 
-    uint channel = 8u * column;
-    uint to = (n * h + first) * w + channel;
     bool whole = (w & 3u) == 0u;
     for (uint r = 0u; r < TILE; r++) {
         if (first + r < h) {

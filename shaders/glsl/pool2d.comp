@@ -1,5 +1,6 @@
 // AVG_POOL2D and MAX_POOL2D of NHWC, taps in the order (ky, kx); those outside x are skipped
-// (docs/kernel-interface.md).
+// (docs/kernel-interface.md). An average in FP32 may be dealt out to several dispatches, rows
+// [y_first, y_last) of the window each: all but the first start from the sum in y, the last divides.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -24,6 +25,8 @@ layout(push_constant) uniform Params {
     uint sw;
     uint pad_top;
     uint pad_left;
+    uint y_first;
+    uint y_last;
 };
 
 layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
@@ -64,10 +67,17 @@ uint pooled(uint element) {
     uvec2 rows = inside(row - image * oh, sh, pad_top, kh, ih);
     uvec2 columns = inside(pixel - row * ow, sw, pad_left, kw, iw);
 
+    uvec2 part = rows;
     precise float sum = 0.0;
+    if (OP == AVG_POOL2D) {
+        int top = int((row - image * oh) * sh) - int(pad_top);
+        part.x = uint(max(top + int(y_first), int(rows.x)));
+        part.y = uint(clamp(top + int(y_last), 0, int(rows.y)));
+        if (run_time(y_first) != 0u) sum = uintBitsToFloat(y_words[element]);
+    }
     float best = uintBitsToFloat(MODE == IGNORE_NAN ? NAN_BITS : SIGN_BIT | INF_BITS);
     int most = -2147483647 - 1;
-    for (uint iy = rows.x; iy < rows.y; iy++) {
+    for (uint iy = part.x; iy < part.y; iy++) {
         uint at = ((image * ih + iy) * iw + columns.x) * c + channel;
         for (uint ix = columns.x; ix < columns.y; ix++) {
             uint lane = lane_bits(x_words[at / lanes_of(TYPE)], TYPE, at);
@@ -82,6 +92,7 @@ uint pooled(uint element) {
         }
     }
     if (OP == AVG_POOL2D) {
+        if (run_time(y_last) != kh) return narrow(TYPE, sum);
         uint taps = (rows.y - rows.x) * (columns.y - columns.x);
         return narrow(TYPE, strict_divide(sum, float(taps)));
     }

@@ -1,7 +1,9 @@
 // CONV2D and gathered TRANSPOSE_CONV2D of FP32, NHWC (docs/kernel-interface.md).
 //
 // One invocation owns four pixels by eight channels. Weights [ky][kx][input channel] are rows of
-// 2 * columns vectors. Every product and every sum is fenced on its own.
+// 2 * columns vectors. Every product and every sum is fenced on its own. A dispatch sums the taps
+// and channels from *_first up to *_last on top of what y holds of earlier ones; the one that has the
+// last term adds the bias.
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -14,6 +16,7 @@ struct Params {
     oh: u32, ow: u32, oc: u32,
     kh: u32, kw: u32, sy: u32, sx: u32, dy: u32, dx: u32,
     pad_top: u32, pad_left: u32,
+    y_first: u32, y_last: u32, x_first: u32, x_last: u32, c_first: u32, c_last: u32,
     zero: u32,
 }
 
@@ -88,8 +91,26 @@ fn finish(pixel: u32, image: u32, row: u32, col: u32, column: u32, a: vec4<f32>,
     if (pixel >= params.oh * params.ow) { return; }
     let channel = 8u * column;
     let to = ((image * params.oh + row) * params.ow + col) * params.oc + channel;
+    if (params.y_last < params.kh || params.x_last < params.kw || params.c_last < params.ic) {
+        store4(to, channel, a);
+        store4(to + 4u, channel + 4u, b);
+        return;
+    }
     store4(to, channel, fence4(a + bias[2u * column]));
     store4(to + 4u, channel + 4u, fence4(b + bias[2u * column + 1u]));
+}
+
+// Four sums of a pixel that another dispatch left; 0 where there are none.
+fn begun(pixel: u32, image: u32, row: u32, col: u32, channel: u32) -> vec4<f32> {
+    var v = vec4<f32>();
+    if (max(params.y_first, max(params.x_first, params.c_first)) == 0u) { return v; }
+    if (pixel >= params.oh * params.ow) { return v; }
+    let at = ((image * params.oh + row) * params.ow + col) * params.oc + channel;
+    if (channel < params.oc) { v.x = y[at]; }
+    if (channel + 1u < params.oc) { v.y = y[at + 1u]; }
+    if (channel + 2u < params.oc) { v.z = y[at + 2u]; }
+    if (channel + 3u < params.oc) { v.w = y[at + 3u]; }
+    return v;
 }
 
 fn store4(at: u32, channel: u32, v: vec4<f32>) {
@@ -117,17 +138,19 @@ fn main(
     let col = vec4<u32>(
         column_of(rest.x), column_of(rest.y), column_of(rest.z), column_of(rest.w));
 
-    var a0 = vec4<f32>();
-    var a1 = vec4<f32>();
-    var a2 = vec4<f32>();
-    var a3 = vec4<f32>();
-    var b0 = vec4<f32>();
-    var b1 = vec4<f32>();
-    var b2 = vec4<f32>();
-    var b3 = vec4<f32>();
+    let low = 8u * column;
+    let high = low + 4u;
+    var a0 = begun(pixel.x, image, row.x, col.x, low);
+    var a1 = begun(pixel.y, image, row.y, col.y, low);
+    var a2 = begun(pixel.z, image, row.z, col.z, low);
+    var a3 = begun(pixel.w, image, row.w, col.w, low);
+    var b0 = begun(pixel.x, image, row.x, col.x, high);
+    var b1 = begun(pixel.y, image, row.y, col.y, high);
+    var b2 = begun(pixel.z, image, row.z, col.z, high);
+    var b3 = begun(pixel.w, image, row.w, col.w, high);
     let row_vectors = 2u * params.columns;
-    for (var ky = 0u; ky < params.kh; ky++) {
-        for (var kx = 0u; kx < params.kw; kx++) {
+    for (var ky = params.y_first; ky < params.y_last; ky++) {
+        for (var kx = params.x_first; kx < params.x_last; kx++) {
             let p0 = place_of(image, row.x, col.x, ky, kx);
             let p1 = place_of(image, row.y, col.y, ky, kx);
             let p2 = place_of(image, row.z, col.z, ky, kx);
@@ -135,8 +158,9 @@ fn main(
             if (transposed() && !(p0.present || p1.present || p2.present || p3.present)) {
                 continue;
             }
-            var at = (ky * params.kw + kx) * params.ic * row_vectors + 2u * column;
-            for (var c = 0u; c < params.ic; c++) {
+            let first_row = (ky * params.kw + kx) * params.ic + params.c_first;
+            var at = first_row * row_vectors + 2u * column;
+            for (var c = params.c_first; c < params.c_last; c++) {
                 let wa = w[at];
                 let wb = w[at + 1u];
                 at += row_vectors;

@@ -2,7 +2,9 @@
 //
 // One invocation owns four pixels of a row by four output channels. Weights are one row of
 // `columns` vectors for each tap. KW 3 with SX 1 or 2 keeps the inputs of a row in variables; all
-// other shapes read every tap. Both give the same sums: taps in order, each step fenced.
+// other shapes read every tap. Both give the same sums: taps in order, each step fenced. Of the rows
+// of taps those from y_first up to y_last are summed, on top of what y holds of earlier ones; the
+// bias comes with the last.
 
 override WORKGROUP: u32 = 64;
 override KW: u32;
@@ -17,6 +19,7 @@ struct Params {
     kh: u32, kw: u32, sy: u32, sx: u32, dy: u32, dx: u32,
     pad_top: u32, pad_left: u32,
     multiplier: u32,
+    y_first: u32, y_last: u32,
     zero: u32,
 }
 
@@ -46,6 +49,23 @@ fn tap_at(row: u32, row_present: bool, ix: u32, channels: vec4<u32>) -> Tap {
     let v = vec4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]);
     if (SKIP != 0u) { return Tap(v, present); }
     return Tap(select(vec4<f32>(), v, present), present);
+}
+
+// The sums of a pixel that another dispatch left; 0 where there are none.
+fn begun(first: u32, ox: u32, channel: u32) -> vec4<f32> {
+    var v = vec4<f32>();
+    if (params.y_first == 0u || ox >= params.ow) { return v; }
+    let at = (first + ox) * params.oc + channel;
+    v.x = y[at];
+    if (channel + 1u < params.oc) { v.y = y[at + 1u]; }
+    if (channel + 2u < params.oc) { v.z = y[at + 2u]; }
+    if (channel + 3u < params.oc) { v.w = y[at + 3u]; }
+    return v;
+}
+
+fn with_bias(sum: vec4<f32>, column: u32) -> vec4<f32> {
+    if (params.y_last < params.kh) { return sum; }
+    return fence4(sum + bias[column]);
 }
 
 fn store_pixel(first: u32, ox: u32, channel: u32, v: vec4<f32>) {
@@ -79,11 +99,12 @@ fn main(
 
     let top = (out_row % params.oh) * params.sy - params.pad_top;
     let left = ox * params.sx - params.pad_left;
-    var s0 = vec4<f32>();
-    var s1 = vec4<f32>();
-    var s2 = vec4<f32>();
-    var s3 = vec4<f32>();
-    for (var ky = 0u; ky < params.kh; ky++) {
+    let first = out_row * params.ow;
+    var s0 = begun(first, ox, channel);
+    var s1 = begun(first, ox + 1u, channel);
+    var s2 = begun(first, ox + 2u, channel);
+    var s3 = begun(first, ox + 3u, channel);
+    for (var ky = params.y_first; ky < params.y_last; ky++) {
         let iy = top + ky * params.dy;
         let row = (image * params.ih + iy) * params.iw;
         let here = iy < params.ih;
@@ -132,10 +153,8 @@ fn main(
         }
     }
 
-    let b = bias[column];
-    let first = out_row * params.ow;
-    store_pixel(first, ox, channel, fence4(s0 + b));
-    store_pixel(first, ox + 1u, channel, fence4(s1 + b));
-    store_pixel(first, ox + 2u, channel, fence4(s2 + b));
-    store_pixel(first, ox + 3u, channel, fence4(s3 + b));
+    store_pixel(first, ox, channel, with_bias(s0, column));
+    store_pixel(first, ox + 1u, channel, with_bias(s1, column));
+    store_pixel(first, ox + 2u, channel, with_bias(s2, column));
+    store_pixel(first, ox + 3u, channel, with_bias(s3, column));
 }

@@ -1,12 +1,18 @@
 // MATMUL of FP32 (docs/kernel-interface.md): one invocation owns 8 rows by 8 columns.
 //
 // Rows of b are `row` vectors. The sum over the inner dimension goes up from +0, each product
-// and each sum fenced on its own.
+// and each sum fenced on its own. A dispatch may have a part of it, from c_first up to c_last, and
+// then goes on from the sums in y.
 
 override WORKGROUP: u32 = 64;
 override FOURS: u32;
 
-struct Params { count: u32, columns: u32, tiles: u32, h: u32, c: u32, w: u32, row: u32, zero: u32 }
+struct Params {
+    count: u32, columns: u32, tiles: u32,
+    h: u32, c: u32, w: u32, row: u32,
+    c_first: u32, c_last: u32,
+    zero: u32,
+}
 
 @group(0) @binding(0) var<storage, read_write> a: array<f32>;
 @group(0) @binding(1) var<storage, read_write> b: array<vec4<f32>>;
@@ -29,6 +35,18 @@ fn store4(to: u32, column: u32, v: vec4<f32>) {
     if (column + 1u < params.w) { y[to + 1u] = v.y; }
     if (column + 2u < params.w) { y[to + 2u] = v.z; }
     if (column + 3u < params.w) { y[to + 3u] = v.w; }
+}
+
+// Four sums of row r that another dispatch left; 0 where there are none.
+fn begun(n: u32, r: u32, column: u32) -> vec4<f32> {
+    var v = vec4<f32>();
+    if (params.c_first == 0u || r >= params.h) { return v; }
+    let at = (n * params.h + r) * params.w + column;
+    if (column < params.w) { v.x = y[at]; }
+    if (column + 1u < params.w) { v.y = y[at + 1u]; }
+    if (column + 2u < params.w) { v.z = y[at + 2u]; }
+    if (column + 3u < params.w) { v.w = y[at + 3u]; }
+    return v;
 }
 
 fn store_row(n: u32, r: u32, column: u32, left: vec4<f32>, right: vec4<f32>) {
@@ -60,26 +78,27 @@ fn main(
     let r6 = matrix + row_start(top + 6u);
     let r7 = matrix + row_start(top + 7u);
 
-    var l0 = vec4<f32>();
-    var l1 = vec4<f32>();
-    var l2 = vec4<f32>();
-    var l3 = vec4<f32>();
-    var l4 = vec4<f32>();
-    var l5 = vec4<f32>();
-    var l6 = vec4<f32>();
-    var l7 = vec4<f32>();
-    var h0 = vec4<f32>();
-    var h1 = vec4<f32>();
-    var h2 = vec4<f32>();
-    var h3 = vec4<f32>();
-    var h4 = vec4<f32>();
-    var h5 = vec4<f32>();
-    var h6 = vec4<f32>();
-    var h7 = vec4<f32>();
-    var at = n * params.c * params.row + 2u * block;
+    let column = 8u * block;
+    var l0 = begun(n, top, column);
+    var l1 = begun(n, top + 1u, column);
+    var l2 = begun(n, top + 2u, column);
+    var l3 = begun(n, top + 3u, column);
+    var l4 = begun(n, top + 4u, column);
+    var l5 = begun(n, top + 5u, column);
+    var l6 = begun(n, top + 6u, column);
+    var l7 = begun(n, top + 7u, column);
+    var h0 = begun(n, top, column + 4u);
+    var h1 = begun(n, top + 1u, column + 4u);
+    var h2 = begun(n, top + 2u, column + 4u);
+    var h3 = begun(n, top + 3u, column + 4u);
+    var h4 = begun(n, top + 4u, column + 4u);
+    var h5 = begun(n, top + 5u, column + 4u);
+    var h6 = begun(n, top + 6u, column + 4u);
+    var h7 = begun(n, top + 7u, column + 4u);
+    var at = (n * params.c + params.c_first) * params.row + 2u * block;
     // A block at the right edge may have one vector only.
     let second = select(0u, 1u, 2u * block + 1u < params.row);
-    for (var k = 0u; k < params.c; k++) {
+    for (var k = params.c_first; k < params.c_last; k++) {
         let left = b[at];
         let right = b[at + second];
         at += params.row;
@@ -108,7 +127,6 @@ fn main(
         l7 = step4(l7, v7, left);
         h7 = step4(h7, v7, right);
     }
-    let column = 8u * block;
     store_row(n, top, column, l0, h0);
     store_row(n, top + 1u, column, l1, h1);
     store_row(n, top + 2u, column, l2, h2);

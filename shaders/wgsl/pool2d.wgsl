@@ -1,4 +1,5 @@
-// AVG_POOL2D and MAX_POOL2D, NHWC (docs/kernel-interface.md).
+// AVG_POOL2D and MAX_POOL2D, NHWC (docs/kernel-interface.md). Averages in FP32 take rows y_first
+// to y_last of their windows, and with y_first go on from the sum in y.
 
 override WORKGROUP: u32 = 64;
 override OP: u32;
@@ -10,6 +11,7 @@ struct Params {
     ih: u32, iw: u32, c: u32, oh: u32, ow: u32,
     kh: u32, kw: u32, sh: u32, sw: u32,
     pad_top: u32, pad_left: u32,
+    y_first: u32, y_last: u32,
     zero: u32,
 }
 
@@ -35,13 +37,21 @@ fn lane_at(row: u32, column: u32, channel: u32) -> u32 {
     return lane_bits(x_words[index / lanes_of(TYPE)], TYPE, index);
 }
 
-fn average(first: u32, rows: vec2<u32>, columns: vec2<u32>, channel: u32) -> u32 {
+// `start` is the input row under the window's first row; it may be above the input.
+fn average(
+    element: u32, first: u32, start: i32, rows: vec2<u32>, columns: vec2<u32>, channel: u32,
+) -> u32 {
     var sum = 0.0;
-    for (var iy = rows.x; iy < rows.y; iy++) {
+    if (params.y_first > 0u) { sum = bitcast<f32>(y_words[element]); }
+    let begin = max(start + i32(params.y_first), 0);
+    let end = min(start + i32(params.y_last), i32(params.ih));
+    for (var row = begin; row < end; row++) {
+        let iy = u32(row);
         for (var ix = columns.x; ix < columns.y; ix++) {
             sum = fence(sum + widen(TYPE, lane_at(first + iy, ix, channel)));
         }
     }
+    if (params.y_last < params.kh) { return narrow(TYPE, sum); }
     let taps = (rows.y - rows.x) * (columns.y - columns.x);
     return narrow(TYPE, strict_divide(sum, f32(taps)));
 }
@@ -83,7 +93,10 @@ fn pooled(element: u32) -> u32 {
     let out_row = pixel / params.ow;
     let rows = clip(out_row % params.oh, params.sh, params.pad_top, params.kh, params.ih);
     let first = (out_row / params.oh) * params.ih;
-    if (OP == 2u) { return average(first, rows, columns, channel); }
+    if (OP == 2u) {
+        let start = i32((out_row % params.oh) * params.sh) - i32(params.pad_top);
+        return average(element, first, start, rows, columns, channel);
+    }
     if (is_float(TYPE)) { return largest_float(first, rows, columns, channel); }
     return largest_integer(first, rows, columns, channel);
 }

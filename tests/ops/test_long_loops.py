@@ -4,6 +4,9 @@ They are dealt out to several dispatches. What decides the result lies in front 
 cuts, behind them, or on both sides.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -122,3 +125,137 @@ def test_large_windows(opened: Devices, gpu_device: str, dtype: DType) -> None:
             )
         )
     compare(opened, gpu_device, b, {"x": x}, least=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "terms"),
+    # Fours are loaded at once: that many loops in a quarter of the terms.
+    [(DType.FP32, LENGTH), (DType.FP16, LENGTH), (DType.FP32, 8 * LONGEST + 404)],
+    ids=["FP32", "FP16", "fours"],
+)
+def test_float_products(
+    opened: Devices, gpu_device: str, dtype: DType, terms: int
+) -> None:
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(2, 3, terms)).astype(dtype.numpy)
+    w = rng.normal(size=(2, terms, 5)).astype(dtype.numpy)
+    b = Builder()
+    b.output(b.matmul(b.input("x", dtype, x.shape), b.input("w", dtype, w.shape)))
+    (result,) = opened.run(gpu_device, b.build(), {"x": x, "w": w}).values()
+    want = np.stack(
+        [[ordered(row, w[n]) for row in x[n]] for n in range(len(x))]
+    ).astype(dtype.numpy)
+    assert result.tobytes() == want.tobytes(), (result, want)
+
+
+def ordered(x: Array, w: Array) -> Array:
+    """Sum of x[k] * w[k, :] in ascending order, each step rounded to FP32."""
+    terms = x.astype(np.float32)[:, None] * w.astype(np.float32)
+    sums: Array = np.add.accumulate(terms, axis=0)[-1]
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Long:
+    """A convolution with long sums.
+
+    Attributes:
+        op: the operator.
+        kernel: the kernel's extent in every dimension.
+        depth: input channels.
+        skipped: an infinite weight lies under the padding of some outputs.
+        parts: the least number of dispatches.
+    """
+
+    op: Op
+    kernel: tuple[int, ...]
+    depth: int
+    skipped: bool = False
+    parts: int = 3
+
+
+LONG = {
+    "channels": Long(Op.CONV2D, (1, 2), 40_001),
+    "channels by fours": Long(Op.CONV2D, (2, 1), 135_000, skipped=True, parts=8),
+    "columns": Long(Op.CONV2D, (2, 7_000), 5, skipped=True),
+    "rows": Long(Op.CONV2D, (190, 181), 1, skipped=True),
+    "transposed": Long(Op.TRANSPOSE_CONV2D, (190, 181), 1),
+    "by channel": Long(Op.DEPTHWISE_CONV2D, (257, 256), 3, skipped=True),
+    "by channel, fours": Long(Op.DEPTHWISE_CONV2D, (257, 256), 4),
+    "volume": Long(Op.CONV3D, (31, 33, 35), 1, skipped=True),
+    "volume, channels": Long(Op.CONV3D, (1, 1, 2), 40_001),
+}
+
+
+@pytest.mark.parametrize("case", LONG.values(), ids=LONG)
+def test_float_convolutions(opened: Devices, gpu_device: str, case: Long) -> None:
+    """Two outputs in a row; the padding is in front, below the first of them."""
+    rng = np.random.default_rng(10)
+    axes = len(case.kernel)
+    turned = case.op is Op.TRANSPOSE_CONV2D
+    size = (*case.kernel[:-1], case.kernel[-1] + 1 - case.skipped)
+    x = rng.normal(size=(1, *size, case.depth)).astype(np.float32)
+    by_channel = case.op is Op.DEPTHWISE_CONV2D
+    channels = case.depth if by_channel else 3
+    shape = (channels, *case.kernel, case.depth)
+    if by_channel:
+        shape = (*case.kernel, case.depth, 1)
+    w = rng.normal(size=shape).astype(np.float32)
+    pad = [0] * (2 * axes)
+    padded = x
+    if case.skipped:
+        pad[-2] = 1
+        padded = np.pad(x, [(0, 0)] * axes + [(1, 0), (0, 0)])
+        if by_channel:
+            w[0, 0] = np.inf
+        else:
+            w.reshape(channels, -1, case.depth)[:, 0] = np.inf
+    bias = rng.normal(size=channels).astype(np.float32)
+    b = Builder()
+    operands = [b.input("x", DType.FP32, x.shape), b.input("w", DType.FP32, shape)]
+    operands += [b.const(bias, DType.FP32), b.zero(DType.FP32), b.zero(DType.FP32)]
+    stride = (1,) * axes
+    places: dict[str, Any] = {"pad": tuple(pad), "stride": stride, "dilation": stride}
+    if turned:
+        ky, kx = (1 - k for k in case.kernel)
+        places = {"out_pad": (ky, ky, kx, kx), "stride": stride}
+    b.output(b.op(case.op, operands, acc_type=DType.FP32, dtype=DType.FP32, **places))
+    graph = load_graph(b.build())
+    plan = opened.lower(gpu_device, graph).plan
+    assert len(plan.dispatches) >= case.parts
+    (result,) = opened.run(gpu_device, graph, {"x": x, "w": w}).values()
+    assert result.shape == (*(1,) * axes, 2, channels)
+    for place in range(2):
+        window = padded[0, ..., place : place + case.kernel[-1], :]
+        if turned:
+            window = window[::-1, ::-1]
+        weights = w if by_channel else np.moveaxis(w, 0, -1)
+        with np.errstate(all="ignore"):
+            terms = window[..., None] * weights
+            terms = terms.reshape(-1, channels)
+            if case.skipped and place == 0:
+                # The first tap is outside and left out, whatever its weight is.
+                terms = terms[1 if by_channel else case.depth :]
+            want = np.add.accumulate(terms, axis=0)[-1] + bias
+        found = result[..., place, :].reshape(-1)
+        assert same_values(found, want), (place, found, want)
+
+
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16], ids=name_of)
+def test_large_means(opened: Devices, gpu_device: str, dtype: DType) -> None:
+    """More rows outside than one dispatch takes, and a window within x."""
+    b = Builder()
+    x = np.random.default_rng(11).uniform(0.0, 1.0, (1, 270, 259, 3))
+    x = x.astype(dtype.numpy)
+    pad = (140, 0, 2, 0)
+    tensor = b.input("x", dtype, x.shape)
+    b.output(b.avg_pool2d(tensor, (270, 260), pad=pad, stride=(140, 1)))
+    graph = load_graph(b.build())
+    assert len(opened.lower(gpu_device, graph).plan.dispatches) >= 3
+    (result,) = opened.run(gpu_device, graph, {"x": x}).values()
+    for row, end in enumerate((130, 270)):
+        for column, part in enumerate((slice(0, 258), slice(0, 259))):
+            taps = x[0, :end, part].reshape(-1, 3).astype(np.float32)
+            total = np.add.accumulate(taps, axis=0)[-1]
+            want = (total / np.float32(len(taps))).astype(dtype.numpy)
+            assert result[0, row, column].tobytes() == want.tobytes()
