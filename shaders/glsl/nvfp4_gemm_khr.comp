@@ -6,8 +6,7 @@
 // weights to shared memory; every subgroup then multiplies its M_PART by N_PART part. The next
 // tiles are on their way into registers meanwhile. Rows in shared memory are 16 bytes longer than
 // their contents, so that a column of them meets different banks. With STAGES 2 there are two sets
-// of tiles: while one is multiplied, the next tiles go from registers to the other one, and there is
-// one barrier a step instead of two.
+// of tiles, and one barrier a step instead of two.
 #version 450
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
@@ -68,8 +67,7 @@ uvec4 x_ahead[X_LOADS];
 uvec2 w_ahead[W_LOADS];
 uint s_ahead[W_LOADS];
 
-void fetch(uint first_token, uint first_row, uint wanted) {
-    uint start = min(wanted, depth - K_TILE);
+void fetch(uint first_token, uint first_row, uint start) {
     [[unroll]] for (uint i = 0u; i < X_LOADS; i++) {
         uint at = gl_LocalInvocationIndex + i * WIDTH;
         if (M_TILE * EIGHTS % WIDTH == 0u || at < M_TILE * EIGHTS)
@@ -120,12 +118,11 @@ void main() {
 
     fetch(first_token, first_row, 0u);
     keep(0u);
-    if (STAGES == 2u) fetch(first_token, first_row, K_TILE);
     barrier();
     uint stage = 0u;
     for (uint start = 0u; start < depth; start += K_TILE) {
-        if (STAGES == 2u) keep(STAGE - stage);
-        fetch(first_token, first_row, start + STAGES * K_TILE);
+        bool more = start + K_TILE < depth;
+        if (more) fetch(first_token, first_row, start + K_TILE);
         [[unroll]] for (uint step = 0u; step < K_TILE; step += K_SIZE) {
             coopmat<float16_t, gl_ScopeSubgroup, M_SIZE, K_SIZE, gl_MatrixUseA> a[M_COUNT];
             [[unroll]] for (uint i = 0u; i < M_COUNT; i++)
@@ -141,13 +138,10 @@ void main() {
                     total[j * M_COUNT + i] = coopMatMulAdd(a[i], b, total[j * M_COUNT + i]);
             }
         }
+        if (STAGES == 1u) barrier();
+        stage = STAGES == 1u ? 0u : STAGE - stage;
+        if (more) keep(stage);
         barrier();
-        if (STAGES == 2u) {
-            stage = STAGE - stage;
-        } else {
-            keep(0u);
-            barrier();
-        }
     }
 
     bool inside = first_token + M_TILE <= m && first_row + N_TILE <= n;

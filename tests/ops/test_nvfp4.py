@@ -137,6 +137,41 @@ def test_strict_bits_are_equal(
     assert len(set(found.values())) == 1, found.keys()
 
 
+def documented(program: Projection, given: Inputs) -> Array:
+    """The strict sum of docs/nvfp4.md, step by step in FP32."""
+    n, k = program.n, program.k
+    single = np.float32
+    codes = nvfp4.CODE_VALUES[nvfp4.unpack_codes(given["packed"])]
+    codes = codes.reshape(n, k // 16, 16)
+    scales = nvfp4.decode_scales(given["scales"])
+    y = np.zeros((program.m, n), single)
+    for t, token in enumerate(given["x"].reshape(program.m, k // 16, 16)):
+        lanes = np.zeros((32, n), single)
+        for block, values in enumerate(token):
+            inner = np.zeros(n, single)
+            for j, value in enumerate(values):
+                inner = inner + codes[:, block, j] * value
+            lanes[block % 32] = lanes[block % 32] + inner * scales[:, block]
+        for step in (16, 8, 4, 2, 1):
+            lanes = lanes[:step] + lanes[step : 2 * step]
+        v = lanes[0] * given["tensor_scale"][0] + given["bias"][0]
+        v = np.maximum(v, single(0))
+        y[t] = v * v + given["residual"][t]
+    return y
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 6, 592), (3, 5, 48), (9, 4, 1056)])
+def test_strict_bits_are_the_documented_ones(
+    opened: Devices, gpu_device: str, m: int, n: int, k: int
+) -> None:
+    program = Projection(
+        m=m, n=n, k=k, activation=Activation.SQUARED_RELU, extras=Extra(7)
+    )
+    given, _ = problem(program)
+    y = run(opened, gpu_device, program, given)
+    assert y.tobytes() == documented(program, given).tobytes()
+
+
 def test_strict_bits_of_special_values(opened: Devices) -> None:
     program = Projection(m=4, n=5, k=64, activation=Activation.SILU)
     given = filled(program)
