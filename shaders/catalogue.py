@@ -214,14 +214,14 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="conv2d",
         bindings=("x", "w", "bias", "y"),
-        spec=("OP", "FOURS", "SKIP"),
+        spec=("OP", "FOURS", "SKIP", "PART"),
         params=("count", "columns", "tiles", *_CONVOLUTION, *_TAPS),
         wgsl=("linear",),
     ),
     Kernel(
         name="depthwise_conv2d",
         bindings=("x", "w", "bias", "y"),
-        spec=("KW", "SX", "FOURS", "SKIP"),
+        spec=("KW", "SX", "FOURS", "SKIP", "PART"),
         params=(
             "count",
             "columns",
@@ -236,7 +236,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="matmul",
         bindings=("a", "b", "y"),
-        spec=("FOURS",),
+        spec=("FOURS", "PART"),
         params=(
             "count",
             "columns",
@@ -260,7 +260,7 @@ KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="conv3d",
         bindings=("x", "w", "bias", "y"),
-        spec=("SKIP",),
+        spec=("SKIP", "PART"),
         params=(
             "count",
             "columns",

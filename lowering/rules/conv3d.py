@@ -50,10 +50,11 @@ def conv3d(op: Operator, build: PlanBuilder) -> None:
     tiles = -(-ow // TILE)
     count = batch * od * oh * tiles * columns
     skip = int(any(pad) and not _finite(op, build))
-    for part in parts(z=kd, y=kh, x=kw, c=ic):
+    every = parts(z=kd, y=kh, x=kw, c=ic)
+    for part in every:
         build.emit(
             "conv3d",
-            spec={"SKIP": skip},
+            spec={"SKIP": skip, "PART": int(len(every) > 1)},
             params={
                 "count": count,
                 "columns": columns,

@@ -106,13 +106,15 @@ def _convolve(
     tiles = -(-y.shape[1] * y.shape[2] // TILE)
     count = y.shape[0] * tiles * columns
     skip = int(leaves_image and not _finite(op, build))
-    for part in parts(y=kh, x=kw, c=ic):
+    every = parts(y=kh, x=kw, c=ic)
+    for part in every:
         build.emit(
             "conv2d",
             spec={
                 "OP": op.op,
                 "FOURS": int(ic % 4 == 0),
                 "SKIP": skip,
+                "PART": int(len(every) > 1),
             },
             params={
                 "count": count,
@@ -157,7 +159,8 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     by_rows = fours and dx == 1 and sx <= 2 and 1 < kw <= _WIDEST_ROW
     skip = int(any(window.pads) and not _finite(op, build))
     # A row of taps always fits (level 8K).
-    for part in parts(y=kh, x=kw):
+    every = parts(y=kh, x=kw)
+    for part in every:
         build.emit(
             "depthwise_conv2d",
             spec={
@@ -165,6 +168,7 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
                 "SX": sx if by_rows else 0,
                 "FOURS": int(fours),
                 "SKIP": skip,
+                "PART": int(len(every) > 1),
             },
             params={
                 "count": count,

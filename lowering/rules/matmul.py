@@ -39,10 +39,11 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
     columns = -(-w // _COLUMNS)
     tiles = -(-h // TILE)
     count = n * tiles * columns
-    for part in parts(c=c):
+    every = parts(c=c)
+    for part in every:
         build.emit(
             "matmul",
-            spec={"FOURS": int(c % _VECTOR == 0)},
+            spec={"FOURS": int(c % _VECTOR == 0), "PART": int(len(every) > 1)},
             params={
                 "count": count,
                 "columns": columns,

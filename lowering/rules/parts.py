@@ -7,13 +7,13 @@ and others end programs whose dispatches take seconds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 LONGEST = 1 << 15
 """Most iterations of one invocation's loops, up to one a level of nesting."""
 
 
-def parts(**loops: int) -> Iterator[Mapping[str, int]]:
+def parts(**loops: int) -> list[Mapping[str, int]]:
     """Ranges of nested loops whose parts, one after another, are the whole in order.
 
     A loop that does not fit is cut, and those around it make one step each; so a strict
@@ -23,8 +23,9 @@ def parts(**loops: int) -> Iterator[Mapping[str, int]]:
     Args:
         loops: the lengths by name, outermost first.
 
-    Yields:
-        `NAME_first` and `NAME_last` for every loop; most often there is one part.
+    Returns:
+        `NAME_first` and `NAME_last` of every loop, for each part; most often there is
+        one.
     """
     ranges: list[list[tuple[int, int]]] = []
     cost = 1
@@ -34,9 +35,11 @@ def parts(**loops: int) -> Iterator[Mapping[str, int]]:
             [(first, min(first + step, length)) for first in range(0, length, step)]
         )
         cost = length * cost + 1 if step == length else LONGEST
+    result: list[Mapping[str, int]] = []
     for part in itertools.product(*reversed(ranges)):
         words: dict[str, int] = {}
         for name, (first, last) in zip(loops, part, strict=True):
             words[f"{name}_first"] = first
             words[f"{name}_last"] = last
-        yield words
+        result.append(words)
+    return result

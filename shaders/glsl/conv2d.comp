@@ -5,7 +5,7 @@
 // [8 * columns], both filled up with zeros; FOURS says that ic is a multiple of four. The sum of
 // every output element runs over (ky, kx, ic) from +0; a tap outside x is left out: either its x is made 0, which is the same
 // while the weights are finite (the sum is never -0), or, with SKIP, the old sum is kept.
-// The sum may be dealt out to several dispatches, *_first to *_last each, in order: all but the
+// With PART the sum is dealt out to several dispatches, *_first to *_last each, in order: all but the
 // first start from what is in y, the last adds the bias.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -15,6 +15,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint OP = 3u;
 layout(constant_id = 2) const uint FOURS = 1u;
 layout(constant_id = 3) const uint SKIP = 0u;
+layout(constant_id = 4) const uint PART = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -122,6 +123,8 @@ void main() {
 
     uint depth = FOURS != 0u ? ic >> 2 : ic;
     uint next = 2u * columns;
+    // From here on weights follow one another: a loop is cut only if those around it step once.
+    uint weight = ((y_first * kw + x_first) * ic + c_first) * next + 2u * column;
     precise vec4 low[TILE];
     precise vec4 high[TILE];
     for (uint p = 0u; p < TILE; p++) {
@@ -129,7 +132,7 @@ void main() {
         high[p] = vec4(0.0);
     }
     uint channel = 8u * column;
-    if (run_time(y_first | x_first | c_first) != 0u) {
+    if (PART != 0u && run_time(y_first | x_first | c_first) != 0u) {
         for (uint p = 0u; p < TILE; p++) {
             if (first + p >= oh * ow) break;
             uint at = ((image * oh + pixels[p].y) * ow + pixels[p].x) * oc + channel;
@@ -153,8 +156,10 @@ void main() {
                 any = any || inside[p];
                 from[p] = inside[p] ? ((image * ih + iy) * iw + ix) * depth : 0u;
             }
-            if (OP == TRANSPOSE_CONV2D && !any) continue;
-            uint weight = ((ky * kw + kx) * ic + c_first) * next + 2u * column;
+            if (OP == TRANSPOSE_CONV2D && !any) {
+                weight += ic * next;
+                continue;
+            }
             if (FOURS != 0u) {
                 for (uint c = c_begin; c < c_end; c++) {
                     vec4 v[TILE];
@@ -192,7 +197,8 @@ void main() {
         }
     }
 
-    bool ends = run_time(y_last) == kh && run_time(x_last) == kw && run_time(c_last) == ic;
+    bool ends = PART == 0u ||
+        (run_time(y_last) == kh && run_time(x_last) == kw && run_time(c_last) == ic);
     precise vec4 low_bias = bias[2u * column];
     precise vec4 high_bias = bias[2u * column + 1u];
     bool whole = (oc & 3u) == 0u;

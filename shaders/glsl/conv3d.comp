@@ -3,13 +3,15 @@
 // An invocation makes TILE neighbouring pixels of one row by 4 output channels; neighbouring
 // invocations take neighbouring channels. w is [kd][kh][kw][ic][4 * columns], bias is [4 * columns],
 // both filled up with zeros. The sum of every output element runs over (kz, ky, kx, ic) from +0; a
-// tap outside x is left out as in conv2d. It may be dealt out to several dispatches as there, too.
+// tap outside x is left out as in conv2d. With PART it is dealt out to several
+// dispatches as there, too.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint SKIP = 0u;
+layout(constant_id = 2) const uint PART = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -66,10 +68,13 @@ void main() {
     uint image = plane / od;
     uint oz = plane - image * od;
 
+    // From here on weights follow one another: a loop is cut only if those around it step once.
+    uint tap = (z_first * kh + y_first) * kw + x_first;
+    uint weight = (tap * ic + c_first) * columns + column;
     precise vec4 sum[TILE];
     for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
     uint channel = 4u * column;
-    if (run_time(z_first | y_first | x_first | c_first) != 0u) {
+    if (PART != 0u && run_time(z_first | y_first | x_first | c_first) != 0u) {
         for (uint p = 0u; p < TILE; p++) {
             if (first + p >= ow) break;
             uint at = (row * ow + first + p) * oc + channel;
@@ -91,7 +96,6 @@ void main() {
                     inside[p] = in_row && ix < iw;
                     from[p] = inside[p] ? (((image * id + iz) * ih + iy) * iw + ix) * ic : 0u;
                 }
-                uint weight = (((kz * kh + ky) * kw + kx) * ic + c_first) * columns + column;
                 for (uint c = c_first; c < c_last; c++) {
                     vec4 a = w[weight];
                     weight += columns;
@@ -105,8 +109,9 @@ void main() {
         }
     }
 
-    bool ends = run_time(z_last) == kd && run_time(y_last) == kh && run_time(x_last) == kw &&
-        run_time(c_last) == ic;
+    bool ends = PART == 0u ||
+        (run_time(z_last) == kd && run_time(y_last) == kh && run_time(x_last) == kw &&
+            run_time(c_last) == ic);
     precise vec4 own_bias = bias[column];
     for (uint p = 0u; p < TILE; p++) {
         if (first + p < ow) {

@@ -4,9 +4,9 @@
 // invocations take neighbouring channels. w is [kh][kw][4 * columns], bias is [4 * columns], both
 // filled up with zeros. KW and SX, if not 0, are the kernel's width and stride along x (dilation
 // 1): then each x of a row is loaded once for all pixels that it belongs to. The sum of every
-// output element runs over (ky, kx) from +0; a tap outside x is left out (conv2d.comp says how). Rows
-// of taps may be dealt out to several dispatches, [y_first, y_last) each: all but the first start from
-// what is in y, the last adds the bias.
+// output element runs over (ky, kx) from +0; a tap outside x is left out (conv2d.comp says how). With
+// PART the rows of taps are dealt out to several dispatches, [y_first, y_last) each: all but the first
+// start from what is in y, the last adds the bias.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
@@ -16,6 +16,7 @@ layout(constant_id = 1) const uint KW = 0u;
 layout(constant_id = 2) const uint SX = 0u;
 layout(constant_id = 3) const uint FOURS = 1u;
 layout(constant_id = 4) const uint SKIP = 0u;
+layout(constant_id = 5) const uint PART = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -75,7 +76,7 @@ void main() {
     precise vec4 sum[TILE];
     for (uint p = 0u; p < TILE; p++) sum[p] = vec4(0.0);
     uint to = (row * ow + ox) * oc + 4u * column;
-    if (run_time(y_first) != 0u) {
+    if (PART != 0u && run_time(y_first) != 0u) {
         for (uint p = 0u; p < TILE; p++) {
             if (ox + p >= ow) break;
             for (uint k = 0u; k < 4u; k++) {
@@ -126,7 +127,7 @@ void main() {
         iy += dy;
     }
 
-    bool ends = run_time(y_last) == kh;
+    bool ends = PART == 0u || run_time(y_last) == kh;
     precise vec4 b = bias[column];
     for (uint p = 0u; p < TILE; p++) {
         if (ox + p < ow) {

@@ -2,14 +2,15 @@
 //
 // An invocation makes TILE rows of 8 columns; neighbouring invocations take neighbouring columns,
 // so they read consecutive b. Rows of b are `row` vec4 long; FOURS says that c, the length of the
-// rows of a, is a multiple of four. The sum of every output element runs over c from +0. It may be
-// dealt out to several dispatches, [c_first, c_last) each: all but the first start from what is in y.
+// rows of a, is a multiple of four. The sum of every output element runs over c from +0. With PART it
+// is dealt out to several dispatches, [c_first, c_last) each: all but the first start from what is in y.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "float_controls.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint FOURS = 1u;
+layout(constant_id = 2) const uint PART = 0u;
 
 layout(push_constant) uniform Params {
     uint count;
@@ -55,7 +56,7 @@ void main() {
     }
     uint channel = 8u * column;
     uint to = (n * h + first) * w + channel;
-    if (run_time(c_first) != 0u) {
+    if (PART != 0u && run_time(c_first) != 0u) {
         for (uint r = 0u; r < TILE; r++) {
             if (first + r >= h) break;
             for (uint j = 0u; j < 4u; j++) {

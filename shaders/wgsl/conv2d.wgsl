@@ -1,7 +1,7 @@
 // CONV2D and gathered TRANSPOSE_CONV2D of FP32, NHWC (docs/kernel-interface.md).
 //
 // One invocation owns four pixels by eight channels. Weights [ky][kx][input channel] are rows of
-// 2 * columns vectors. Every product and every sum is fenced on its own. A dispatch sums the taps
+// 2 * columns vectors. Every product and every sum is fenced on its own. With PART a dispatch sums the taps
 // and channels from *_first up to *_last on top of what y holds of earlier ones; the one that has the
 // last term adds the bias.
 
@@ -9,6 +9,7 @@ override WORKGROUP: u32 = 64;
 override OP: u32;
 override FOURS: u32;
 override SKIP: u32;
+override PART: u32;
 
 struct Params {
     count: u32, columns: u32, tiles: u32,
@@ -87,11 +88,16 @@ fn value_at(place: Place, channel: u32) -> f32 {
     return select(0.0, v, place.present);
 }
 
+fn ends() -> bool {
+    return PART == 0u || (params.y_last == params.kh && params.x_last == params.kw
+        && params.c_last == params.ic);
+}
+
 fn finish(pixel: u32, image: u32, row: u32, col: u32, column: u32, a: vec4<f32>, b: vec4<f32>) {
     if (pixel >= params.oh * params.ow) { return; }
     let channel = 8u * column;
     let to = ((image * params.oh + row) * params.ow + col) * params.oc + channel;
-    if (params.y_last < params.kh || params.x_last < params.kw || params.c_last < params.ic) {
+    if (!ends()) {
         store4(to, channel, a);
         store4(to + 4u, channel + 4u, b);
         return;
@@ -103,7 +109,9 @@ fn finish(pixel: u32, image: u32, row: u32, col: u32, column: u32, a: vec4<f32>,
 // Four sums of a pixel that another dispatch left; 0 where there are none.
 fn begun(pixel: u32, image: u32, row: u32, col: u32, channel: u32) -> vec4<f32> {
     var v = vec4<f32>();
-    if (max(params.y_first, max(params.x_first, params.c_first)) == 0u) { return v; }
+    if (PART == 0u || max(params.y_first, max(params.x_first, params.c_first)) == 0u) {
+        return v;
+    }
     if (pixel >= params.oh * params.ow) { return v; }
     let at = ((image * params.oh + row) * params.ow + col) * params.oc + channel;
     if (channel < params.oc) { v.x = y[at]; }

@@ -1,12 +1,13 @@
 // CONV3D of FP32, NDHWC (docs/kernel-interface.md).
 //
 // One invocation owns four pixels of a row by four channels, whose weights are one vector for each
-// [kz][ky][kx][input channel]. Every product and every sum is fenced on its own. A dispatch sums the
-// terms from *_first up to *_last on top of what y holds of earlier ones; the one that has the last
-// term adds the bias.
+// [kz][ky][kx][input channel]. Every product and every sum is fenced on its own. With PART a dispatch sums
+// the terms from *_first up to *_last on top of what y holds of earlier ones; the one that has the
+// last term adds the bias.
 
 override WORKGROUP: u32 = 64;
 override SKIP: u32;
+override PART: u32;
 
 struct Params {
     count: u32, columns: u32, tiles: u32,
@@ -44,12 +45,12 @@ fn value_at(at: u32, present: bool) -> f32 {
 }
 
 fn begins() -> bool {
-    return params.z_first + params.y_first + params.x_first + params.c_first == 0u;
+    return PART == 0u || params.z_first + params.y_first + params.x_first + params.c_first == 0u;
 }
 
 fn ends() -> bool {
-    return params.z_last == params.kd && params.y_last == params.kh
-        && params.x_last == params.kw && params.c_last == params.ic;
+    return PART == 0u || (params.z_last == params.kd && params.y_last == params.kh
+        && params.x_last == params.kw && params.c_last == params.ic);
 }
 
 // The sums of a pixel that another dispatch left; 0 where there are none.

@@ -2,8 +2,8 @@
 //
 // One invocation owns four pixels of a row by four output channels. Weights are one row of
 // `columns` vectors for each tap. KW 3 with SX 1 or 2 keeps the inputs of a row in variables; all
-// other shapes read every tap. Both give the same sums: taps in order, each step fenced. Of the rows
-// of taps those from y_first up to y_last are summed, on top of what y holds of earlier ones; the
+// other shapes read every tap. Both give the same sums: taps in order, each step fenced. With PART
+// the rows of taps from y_first up to y_last are summed, on top of what y holds of earlier ones; the
 // bias comes with the last.
 
 override WORKGROUP: u32 = 64;
@@ -11,6 +11,7 @@ override KW: u32;
 override SX: u32;
 override FOURS: u32;
 override SKIP: u32;
+override PART: u32;
 
 struct Params {
     count: u32, columns: u32, tiles: u32,
@@ -54,7 +55,7 @@ fn tap_at(row: u32, row_present: bool, ix: u32, channels: vec4<u32>) -> Tap {
 // The sums of a pixel that another dispatch left; 0 where there are none.
 fn begun(first: u32, ox: u32, channel: u32) -> vec4<f32> {
     var v = vec4<f32>();
-    if (params.y_first == 0u || ox >= params.ow) { return v; }
+    if (PART == 0u || params.y_first == 0u || ox >= params.ow) { return v; }
     let at = (first + ox) * params.oc + channel;
     v.x = y[at];
     if (channel + 1u < params.oc) { v.y = y[at + 1u]; }
@@ -64,7 +65,7 @@ fn begun(first: u32, ox: u32, channel: u32) -> vec4<f32> {
 }
 
 fn with_bias(sum: vec4<f32>, column: u32) -> vec4<f32> {
-    if (params.y_last < params.kh) { return sum; }
+    if (PART != 0u && params.y_last < params.kh) { return sum; }
     return fence4(sum + bias[column]);
 }
 

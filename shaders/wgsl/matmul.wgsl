@@ -1,11 +1,12 @@
 // MATMUL of FP32 (docs/kernel-interface.md): one invocation owns 8 rows by 8 columns.
 //
 // Rows of b are `row` vectors. The sum over the inner dimension goes up from +0, each product
-// and each sum fenced on its own. A dispatch may have a part of it, from c_first up to c_last, and
-// then goes on from the sums in y.
+// and each sum fenced on its own. With PART a dispatch has a part of it, from c_first up to c_last,
+// and goes on from the sums in y.
 
 override WORKGROUP: u32 = 64;
 override FOURS: u32;
+override PART: u32;
 
 struct Params {
     count: u32, columns: u32, tiles: u32,
@@ -40,7 +41,7 @@ fn store4(to: u32, column: u32, v: vec4<f32>) {
 // Four sums of row r that another dispatch left; 0 where there are none.
 fn begun(n: u32, r: u32, column: u32) -> vec4<f32> {
     var v = vec4<f32>();
-    if (params.c_first == 0u || r >= params.h) { return v; }
+    if (PART == 0u || params.c_first == 0u || r >= params.h) { return v; }
     let at = (n * params.h + r) * params.w + column;
     if (column < params.w) { v.x = y[at]; }
     if (column + 1u < params.w) { v.y = y[at + 1u]; }

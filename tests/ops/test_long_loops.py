@@ -4,6 +4,8 @@ They are dealt out to several dispatches. What decides the result lies in front 
 cuts, behind them, or on both sides.
 """
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from tosavk.backends.reference import evaluate
 from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import NanMode, Op
 from tosavk.lowering.program import load_graph
+from tosavk.lowering.rules import parts as sums
 from tosavk.lowering.rules.reduction import LONGEST
 from tosavk.lowering.tosa.builder import Builder
 
@@ -259,3 +262,20 @@ def test_large_means(opened: Devices, gpu_device: str, dtype: DType) -> None:
             total = np.add.accumulate(taps, axis=0)[-1]
             want = (total / np.float32(len(taps))).astype(dtype.numpy)
             assert result[0, row, column].tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("longest", [1, 4, 7, 30, 1000])
+@pytest.mark.parametrize("sizes", [(13,), (3, 5), (2, 3, 11), (2, 2, 3, 9), (1, 1, 7)])
+def test_parts_follow_one_another(
+    monkeypatch: pytest.MonkeyPatch, longest: int, sizes: tuple[int, ...]
+) -> None:
+    """All parts together are the nested loops in order, and none is too long."""
+    monkeypatch.setattr(sums, "LONGEST", longest)
+    names = "zyxc"[-len(sizes) :]
+    passed: list[tuple[int, ...]] = []
+    for part in sums.parts(**dict(zip(names, sizes, strict=True))):
+        ranges = [range(part[f"{n}_first"], part[f"{n}_last"]) for n in names]
+        steps = [math.prod(map(len, ranges[: i + 1])) for i in range(len(sizes))]
+        assert sum(steps) <= longest + len(sizes)
+        passed += itertools.product(*ranges)
+    assert passed == list(itertools.product(*map(range, sizes)))
