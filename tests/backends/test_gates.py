@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,10 +94,8 @@ def test_work_starts_when_the_gate_is_raised(lane: Lane) -> None:
     signal = gate.signal()
     assert signal.raise_to(2)
     assert event.wait(0.05) is PENDING
-    thread = threading.Thread(target=signal.raise_to, args=(3,))
-    thread.start()
+    assert signal.raise_to(3)
     assert event.wait(20) is COMPLETE
-    thread.join()
     assert np.array_equal(floats(buffers[2]), np.arange(1, N + 1))
     event.release()
     with lane.submit(buffers, gate, 1) as event:
@@ -156,7 +153,7 @@ def test_events_and_gates_in_coroutines(lane: Lane) -> None:
         signal = gate.signal()
         loop = asyncio.get_running_loop()
         for value in range(1, 5):
-            loop.run_in_executor(None, signal.raise_to, value)
+            loop.call_later(0.01 * value, signal.raise_to, value)
         states = [await event for event in events]
         for event in events:
             event.release()

@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tosavk
+from tosavk.backends.vulkan import _ffi, open_device
+from tosavk.backends.vulkan.instance import VALIDATION_LAYER
+from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.buffers import Buffer
 from tosavk.core.contexts import Context
@@ -46,6 +49,35 @@ def chain_model(side: int, stages: int) -> bytes:
         y = builder.matmul(y, x)
     builder.output(y)
     return builder.build()
+
+
+def open_for_threads(spec: str) -> Accelerator:
+    """Opens a device whose gates other threads raise.
+
+    Old validation layers (1.3.239 was seen to) lose track of semaphores that one thread
+    signals while another one waits: they stall for seconds and say that this is "most
+    likely a validation bug". Newer ones (1.4.364) do not.
+    """
+    backend, _, selector = spec.partition(":")
+    if backend != "vulkan":
+        return tosavk.open(spec)
+    validation = validation_wanted() and is_newer_layer()
+    options = VulkanOptions(validation=validation)
+    return Accelerator(open_device(selector or None, options=options))
+
+
+def is_newer_layer() -> bool:
+    """Whether the validation layer is one with VK_EXT_layer_settings."""
+    calls = _ffi.open_loader().calls
+    name = _ffi.ffi.new("char[]", VALIDATION_LAYER.encode())
+    count = _ffi.ffi.new("uint32_t *")
+    ask = calls.vkEnumerateInstanceExtensionProperties
+    if ask(name, count, _ffi.NULL) != 0:  # no such layer
+        return False
+    found = _ffi.ffi.new("VkExtensionProperties[]", max(1, count[0]))
+    assert ask(name, count, found) == 0
+    names = [_ffi.text_of(found[i].extensionName) for i in range(count[0])]
+    return "VK_EXT_layer_settings" in names
 
 
 def load(accelerator: Accelerator, context: Context, model: bytes) -> Program:
