@@ -180,6 +180,12 @@ def _flushed(array: Array) -> Array:
     return np.where(small, np.copysign(np.float32(0), array), array)
 
 
+def _flushed_result(rounded: Array, exact: Array) -> Array:
+    """A result without subnormals: also what would only round up to a normal number."""
+    tiny = np.abs(exact) < SMALLEST_NORMAL
+    return np.where(tiny, np.copysign(np.float32(0), rounded), rounded)
+
+
 def flushed_operand(dtype: DType, array: Array) -> Array:
     """An operand as a device that flushes FP32 subnormals sees it."""
     if dtype not in (DType.FP32, DType.BF16):
@@ -235,7 +241,9 @@ def _explain_product(dtype: DType, x: Array, left: Array, right: Array) -> Array
     flushed = ideal
     for part in parts:
         ideal = ideal * part
-        flushed = _flushed(flushed * _flushed(part))
+        part = _flushed(part)
+        exact = flushed.astype(np.float64) * part
+        flushed = _flushed_result(flushed * part, exact)
     options = [value.astype(dtype.numpy) for value in (ideal, flushed)]
     return _among(options, left) & _among(options, right)
 
@@ -246,10 +254,16 @@ def _explain_exact(
     """Elements where both sides are among what flushing anywhere could give."""
     compute = {Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply}[op]
     ideal = compute(wide[0], wide[1])
-    flushed = compute(_flushed(wide[0]), _flushed(wide[1]))
+    small = [_flushed(x) for x in wide[:2]]
+    flushed = compute(small[0], small[1])
     options = [
         np.broadcast_to(value.astype(dtype.numpy), left.shape)
-        for value in (ideal, flushed, _flushed(ideal), _flushed(flushed))
+        for value in (
+            ideal,
+            flushed,
+            _flushed_result(ideal, compute(*(x.astype(np.float64) for x in wide[:2]))),
+            _flushed_result(flushed, compute(*(x.astype(np.float64) for x in small))),
+        )
     ]
     return _among(options, left) & _among(options, right)
 

@@ -200,3 +200,15 @@ def test_powers_of_one_exponent_are_those_of_c(shape: tuple[int, ...]) -> None:
         assert expected.reference.shape == shape
         assert np.all(expected.reference == abs(base))
         assert not np.signbit(expected.reference).any()
+
+
+@pytest.mark.parametrize("op", [Op.MUL, Op.REDUCE_PRODUCT])
+def test_what_rounds_up_to_a_normal_number_may_be_flushed(op: Op) -> None:
+    factors = np.array([[2.0**-126, 1 - 2.0**-24]], np.float32)
+    ideal = np.full((1, 1), 2.0**-126, np.float32)
+    operands = (
+        [factors] if op is Op.REDUCE_PRODUCT else [factors[:, :1], factors[:, 1:]]
+    )
+    used = excuses(op, DType.FP32, operands, ideal, ideal * 0, FLUSHES)
+    assert used == (Trait.FLUSHES_SUBNORMALS,)
+    assert not excuses(op, DType.FP32, operands, ideal, ideal * 2, FLUSHES)
