@@ -9,6 +9,7 @@ from tosavk.backends.vulkan.memory import (
     MemoryPlan,
     MemoryType,
     Placement,
+    import_placement,
     plan_memory,
 )
 from tosavk.core.descriptors import Capabilities, MemoryDomain
@@ -154,3 +155,33 @@ def test_no_plan_without_coherent_host_memory(
 def test_host_memory_near_the_device_is_the_last_resort() -> None:
     table = ((HV | HC, 0), (DL | HV | HC | CA, 1))
     assert plan(table, heaps=2).host.index == 0
+
+
+# ---- import --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "mask", "index"),
+    [
+        (RADV, -1, 3),  # near the device first, then the first one
+        (RADV, 0b111_0111_0110, 2),
+        (RADV, 0b111_0110_0000, 5),
+        (RADV, 0b111_1000_0000, None),  # only the AMD copies are left
+        (NVIDIA, -1, 4),
+        (NVIDIA, 0b01100, 2),
+        (SOFTWARE, 1, 0),
+        (SOFTWARE, 0, None),
+        ([(DL | HV | HC | RDMA, 0), (HV | HC, 0)], -1, 1),
+        ([(DL | HV, 0), (HV | CA, 0)], -1, None),  # not coherent
+    ],
+)
+def test_the_type_of_imported_memory(
+    table: Sequence[tuple[int, int]], mask: int, index: int | None
+) -> None:
+    types = [MemoryType(flags, heap) for flags, heap in table]
+    found = import_placement(types, mask & (2**32 - 1))
+    assert (found and found.index) == index
+    if found is not None:
+        assert found.mapped
+        assert not found.flags & EXCLUDED
+        assert (found.flags, found.heap) == table[found.index]
