@@ -164,7 +164,7 @@ def test_host_memory_near_the_device_is_the_last_resort() -> None:
     ("table", "mask", "index"),
     [
         (RADV, -1, 3),  # near the device first, then the first one
-        (RADV, 0b111_0111_0110, 2),
+        (RADV, 0b111_0110_0110, 2),
         (RADV, 0b111_0110_0000, 5),
         (RADV, 0b111_1000_0000, None),  # only the AMD copies are left
         (NVIDIA, -1, 4),
