@@ -12,14 +12,19 @@ import pytest
 import tosavk
 
 VICTIM = Path(__file__).resolve().parents[1] / "harness" / "process_victim.py"
-FEW = ("fork_exit", "exit_pending", "exit_daemon", "collect")
-MORE = ("exit_gated", "exit_by_exception", "exit_mapped")
+FEW = ("fork_exit", "collect,exit_pending,exit_daemon")
+MORE = ("exit_gated,exit_mapped", "exit_by_exception")
 # What loaders and drivers say of a machine without a desktop.
 CHATTER = "XDG_RUNTIME_DIR"
 
 
 def meet(spec: str, danger: str) -> None:
-    """Runs the victim, which must end well and in silence."""
+    """Runs the victim, which must end well and in silence.
+
+    Args:
+        spec: the device.
+        danger: or several that one process meets, separated by commas.
+    """
     assert tosavk.__file__ is not None
     root = str(Path(tosavk.__file__).absolute().parents[1])
     result = subprocess.run(

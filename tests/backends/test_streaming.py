@@ -82,7 +82,7 @@ class Interleaving:
         unread = set(order)
         pauses = random.Random(self.values[0])
         for expert in order:
-            target = memoryview(arrays[expert].view(np.uint8))
+            target = arrays[expert].view(np.uint8).data
             assert os.preadv(self.file, [target], expert * PAGE) == PAGE
             unread.discard(expert)
             ready = min((self.values[i] for i in unread), default=1001) - 1

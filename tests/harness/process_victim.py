@@ -1,6 +1,6 @@
 """A process of its own that meets one of Python's dangers; see test_processes.
 
-Run as `python process_victim.py SPECIFICATION DANGER`. It prints what it has seen; the
+Run as `python process_victim.py SPECIFICATION DANGER[,DANGER...]`. It prints what it has seen; the
 exit status must be 0 and nothing else may stand in the output.
 """
 
@@ -239,5 +239,6 @@ DANGERS: dict[str, Callable[[str], None]] = {
 
 
 if __name__ == "__main__":
-    DANGERS[sys.argv[2]](sys.argv[1])
+    for danger in sys.argv[2].split(","):
+        DANGERS[danger](sys.argv[1])
     sys.stdout.write("reached the end\n")

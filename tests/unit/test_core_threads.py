@@ -101,12 +101,13 @@ def test_it_comes_before_other_refusals() -> None:
     released = bench.context.allocate_buffer(BufferDesc(16, USAGE_ALL))
     released.release()
     bench.device.poisoned = True
-    for call in (
+    calls: list[Callable[[], object]] = [
         released.release,
         lambda: released.write(9, b""),
         bench.context.create_queue,
         lambda: bench.queue.submit(bench.program, []),
-    ):
+    ]
+    for call in calls:
         assert isinstance(elsewhere(call), WrongThread)
 
 
@@ -156,7 +157,8 @@ def test_a_copy_in_a_forked_process_refuses_everything() -> None:
     done = len(bench.device.calls)
     shared = bench.accelerator._shared
     owner, shared.owner = shared.owner, NOBODY
-    for name, call in {**calls, "raise_to": lambda: signal.raise_to(1)}.items():
+    calls["raise_to"] = lambda: signal.raise_to(1)
+    for name, call in calls.items():
         if name.startswith("with"):
             call()  # leaving a block does nothing
             continue

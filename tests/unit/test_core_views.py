@@ -104,18 +104,20 @@ def test_the_buffer_is_in_use_meanwhile(bench: Bench) -> None:
     inputs = request[0].buffer
     prepared = bench.context.prepare(bench.program, request)
     with inputs.map():
-        for use in (
+        uses: list[Callable[[], object]] = [
             lambda: inputs.write(0, b"x"),
             lambda: inputs.read(0, 1),
             lambda: inputs.map().__enter__(),
             inputs.release,
-        ):
+        ]
+        for use in uses:
             with pytest.raises(Busy, match="mapped"):
                 use()
-        for submit in (
+        submits: list[Callable[[], object]] = [
             lambda: bench.queue.submit(bench.program, request),
             prepared.submit,
-        ):
+        ]
+        for submit in submits:
             with pytest.raises(Busy, match="mapped"):
                 submit()
     with prepared.submit() as event:
@@ -241,7 +243,7 @@ def test_memory_outlives_arrays_that_escaped(bench: Bench) -> None:
     buffer = bench.context.allocate_buffer(BufferDesc(N, USAGE_ALL))
     with buffer.map() as view:
         escaped = np.asarray(view)[4:]
-        flat = memoryview(view)
+        flat = view.data
         view[:] = 7
     allocation = buffer._allocation
     assert isinstance(allocation, FakeAllocation)
