@@ -13,6 +13,9 @@ from pathlib import Path
 import bootstrap
 import make_model
 
+# What the reference model's Python binding is built against.
+NUMPY = "numpy==2.1.3"
+
 
 def main() -> int:
     """Prepares the environment; 0 also when it cannot be had, which is said."""
@@ -20,7 +23,7 @@ def main() -> int:
     if os.environ.get("TOSAVK_TOSA_TOOLS") or not Path(beside, "tosa").is_dir():
         return 0
     try:
-        make_model.prepare()
+        make_model.prepare(NUMPY)
     except bootstrap.SetupError as error:
         print(f"[setup] without the official verifier: {error}", file=sys.stderr)
     return 0
