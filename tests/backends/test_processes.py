@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tosavk
+from harness.devices import CPU_DRIVERS, lane
 
 VICTIM = Path(__file__).resolve().parents[1] / "harness" / "process_victim.py"
-FEW = ("fork_exit", "collect,exit_pending,exit_daemon")
+FEW = ("fork", "collect,exit_pending,exit_daemon")
 MORE = ("exit_gated,exit_mapped", "exit_by_exception")
 # What loaders and drivers say of a machine without a desktop.
 CHATTER = "XDG_RUNTIME_DIR"
@@ -29,7 +30,7 @@ def meet(spec: str, danger: str) -> None:
     root = str(Path(tosavk.__file__).absolute().parents[1])
     result = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", str(VICTIM), spec, danger],
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])},
         capture_output=True,
         text=True,
         timeout=120,
@@ -41,9 +42,19 @@ def meet(spec: str, danger: str) -> None:
     assert result.stdout in ("reached the end\n", "")
 
 
+def is_software(spec: str) -> bool:
+    """Whether no GPU driver is behind a device."""
+    name = f"{spec} {lane(spec).driver}".casefold()
+    return spec == "reference" or any(driver in name for driver in CPU_DRIVERS)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("danger", FEW)
 def test_dangers(device: str, danger: str) -> None:
+    if danger == "fork" and is_software(device):
+        # The exit handlers of NVIDIA's driver crash in a forked child: such a child must
+        # leave by os._exit, as those of multiprocessing do. Others may do as they like.
+        danger = "fork_exit"
     meet(device, danger)
 
 

@@ -211,7 +211,7 @@ def test_the_example_as_a_command(wgpu_device: str) -> None:
     root = str(Path(tosavk.__file__).absolute().parents[1])
     result = subprocess.run(
         [sys.executable, str(EXAMPLE), "--backend", wgpu_device, "--experts", "1"],
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])},
         capture_output=True,
         text=True,
         timeout=120,

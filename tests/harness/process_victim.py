@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -100,7 +101,10 @@ def fork(spec: str, *, leave: Callable[[], object]) -> None:
     event = victim.submit()
     gate = victim.gate()
     raises = [] if gate is None else [partial(gate.signal().raise_to, 1)]
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Python 3.12 says that forking a process with threads is unwise. Indeed.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         uses: list[Callable[[], object]] = [
             event.poll,
