@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.reference.nvfp4 import evaluate
+from tosavk.backends.nvfp4_oracle import evaluate
 from tosavk.core.descriptors import (
     FORMAT_NVFP4,
     Artifact,

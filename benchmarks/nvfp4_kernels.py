@@ -13,6 +13,7 @@ For what the columns mean and for results, see docs/nvfp4-kernels.md.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -135,7 +136,7 @@ class Device:
         )
         self.device = self._made(
             "VkDevice",
-            lambda *rest: lib.vkCreateDevice(self.physical, *rest),
+            functools.partial(lib.vkCreateDevice, self.physical),
             create,
         )
         out = ffi.new("VkQueue *")
@@ -183,7 +184,7 @@ class Device:
         """Makes an object that a VkKindCreateInfo describes."""
         create = struct(f"{kind}CreateInfo", stype, **fields)
         return self._made(
-            kind, lambda *rest: self.call(f"vkCreate{kind[2:]}", *rest), create
+            kind, functools.partial(self.call, f"vkCreate{kind[2:]}"), create
         )
 
     def buffer(self, size: int, *, wanted: Sequence[int] = (1, 0)) -> Buffer:
@@ -206,7 +207,7 @@ class Device:
         )
         memory = self._made(
             "VkDeviceMemory",
-            lambda *rest: self.call("vkAllocateMemory", *rest),
+            functools.partial(self.call, "vkAllocateMemory"),
             allocate,
         )
         check(self.call("vkBindBufferMemory", handle, memory, 0))
@@ -308,7 +309,7 @@ class Device:
         create.stage.pSpecializationInfo = special
         return self._made(
             "VkPipeline",
-            lambda *rest: self.call("vkCreateComputePipelines", ffi.NULL, 1, *rest),
+            functools.partial(self.call, "vkCreateComputePipelines", ffi.NULL, 1),
             create,
         )
 
@@ -496,8 +497,12 @@ class Problem:
     device: Device
     n: int
     k: int
-    copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)
-    pipelines: dict[tuple[str, tuple[int, ...]], Any] = field(default_factory=dict)
+    copies: list[tuple[Buffer, Buffer]] = field(
+        default_factory=list[tuple[Buffer, Buffer]]
+    )
+    pipelines: dict[tuple[str, tuple[int, ...]], Any] = field(
+        default_factory=dict[tuple[str, tuple[int, ...]], Any]
+    )
 
     def __post_init__(self) -> None:
         """Makes the weights and a sample of their values, [rows, k]."""

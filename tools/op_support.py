@@ -10,7 +10,20 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TYPES = ["BOOL", "INT4", "INT8", "INT16", "INT32", "INT48", "FP32", "FP16", "BF16", "FP8E4M3", "FP8E5M2", "SHAPE"]
+TYPES = [
+    "BOOL",
+    "INT4",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT48",
+    "FP32",
+    "FP16",
+    "BF16",
+    "FP8E4M3",
+    "FP8E5M2",
+    "SHAPE",
+]
 
 
 def main() -> int:

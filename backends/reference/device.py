@@ -15,9 +15,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from tosavk.backends.nvfp4_oracle import evaluate
 from tosavk.backends.reference.evaluate import Evaluator
 from tosavk.backends.reference.gates import ReferenceGate
-from tosavk.backends.reference.nvfp4 import evaluate
 from tosavk.backends.reference.operators import COMPUTING, MOVING
 from tosavk.backends.reference.values import Array, Precision
 from tosavk.backends.reference.worker import Worker

@@ -109,9 +109,11 @@ def gemm_tile(m: int, limits: PlanLimits) -> GemmTile | None:
         for rows, columns in ((2, 4), (2, 2), (1, 2), (1, 1)):
             if rows * m_part > max(m, 2 * shape.m) and (high, rows) != (1, 1):
                 continue
-            for stages in (2, 1):
+            # Deep slabs read once beat shallow ones read ahead (docs/nvfp4-kernels.md).
+            for depth, stages in ((2 * _K_TILE, 1), (_K_TILE, 2), (_K_TILE, 1)):
                 tile = GemmTile(
                     shape=shape,
+                    k=depth,
                     m=rows * m_part,
                     n=columns * n_part,
                     m_part=m_part,

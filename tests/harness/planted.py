@@ -97,6 +97,7 @@ class _Kit(ReferenceKit):
 
     def load(self, lowered: Lowered) -> ReferenceProgram:
         loaded = super().load(lowered)
+        assert isinstance(loaded, ReferenceProgram)
         program = _Program(loaded.graph, loaded.slots)
         program.fault = self._fault
         return program

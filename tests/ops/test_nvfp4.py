@@ -13,7 +13,7 @@ from harness import devices
 from harness.running import Devices
 from tosavk.backends import nvfp4_check
 from tosavk.backends.nvfp4 import Nvfp4Session
-from tosavk.backends.reference.nvfp4 import Answer, evaluate
+from tosavk.backends.nvfp4_oracle import Answer, evaluate
 from tosavk.core import nvfp4
 from tosavk.core.descriptors import FORMAT_NVFP4, Artifact
 from tosavk.core.device import Device

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.running import Devices
 from tosavk.backends.nvfp4 import Nvfp4Session
 from tosavk.backends.nvfp4_check import variants_of
-from tosavk.backends.reference.nvfp4 import evaluate
+from tosavk.backends.nvfp4_oracle import evaluate
 from tosavk.core.plan import MatrixShape, Numerics, PlanLimits
 from tosavk.lowering.nvfp4.artifact import Activation, Experts, Extra, Projection
 from tosavk.lowering.nvfp4.fast import GEMM, gemm_tile
