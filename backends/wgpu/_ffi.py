@@ -28,6 +28,7 @@ from typing import Any
 
 from wgpu.backends import wgpu_native
 
+from tosavk.backends.wgpu.typenames import make_known
 from tosavk.core.errors import (
     DeviceLost,
     External,
@@ -41,6 +42,7 @@ Cdata = Any
 """A handle, pointer or structure of the C interface."""
 
 ffi: Cdata = wgpu_native.ffi
+make_known(ffi)
 lib: Cdata = wgpu_native.lib
 NULL: Cdata = ffi.NULL
 ERROR_DOMAIN = 0x57475055

@@ -38,7 +38,7 @@ def expected(x: Floats) -> Floats:
     for _ in range(3):
         total = np.zeros_like(x)
         for k in range(SIDE):
-            total = total + y[:, k : k + 1] * x[k : k + 1, :]
+            total = (total + y[:, k : k + 1] * x[k : k + 1, :]).astype(x.dtype)
         y = total
     return y
 
@@ -124,14 +124,19 @@ def test_validation_sees_the_order_over_the_arena(
     if not validation_wanted():
         pytest.skip("needs the validation layer: TOSAVK_VALIDATION=1")
     if not ordered:
-        monkeypatch.setattr(programs, "_needs_order", lambda jobs, slots: False)
+
+        def never(jobs: object, slots: object) -> bool:
+            del jobs, slots
+            return False
+
+        monkeypatch.setattr(programs, "_needs_order", never)
     device = open_with(
         None,
         vulkan_device.partition(":")[2],
         VulkanOptions(pipeline_cache=False),
         library=library_of_tests(),
     )
-    device._logical.keeps_order = False
+    device._logical.keeps_order = False  # pyright: ignore[reportPrivateUsage]
     with Accelerator(device) as accelerator:
         context = accelerator.create_context()
         plan = plans.chain_plan(N, np.arange(N, dtype=np.uint32))

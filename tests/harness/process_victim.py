@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -95,7 +95,17 @@ class Victim:
         assert np.array_equal(got.reshape(SIDE, SIDE), np.eye(SIDE))
 
 
-def fork(spec: str, *, leave: Callable[[], object]) -> None:
+def _must_be_refused(uses: list[Callable[[], object]]) -> None:
+    for use in uses:
+        try:
+            use()
+        except WrongProcess:
+            continue
+        sys.stderr.write(f"a forked process could go on: {use}\n")
+        os._exit(1)
+
+
+def fork(spec: str, *, leave: Callable[[], NoReturn]) -> None:
     """The child gets errors, and the parent goes on."""
     victim = Victim(spec)
     event = victim.submit()
@@ -117,16 +127,10 @@ def fork(spec: str, *, leave: Callable[[], object]) -> None:
             victim.accelerator.close,
             *raises,
         ]
-        for use in uses:
-            try:
-                use()
-            except WrongProcess:
-                continue
-            sys.stderr.write(f"a forked process could go on: {use}\n")
-            os._exit(1)
+        _must_be_refused(uses)
         with victim.accelerator, victim.context, event:
             pass
-        del event, victim, gate, raises, uses, use
+        del event, victim, gate, raises, uses
         gc.collect()
         leave()
     assert event.wait() is EventState.COMPLETE
@@ -171,7 +175,11 @@ def exit_by_exception(spec: str) -> None:
     """An exception that nobody handles ends it, from inside the blocks."""
     victim = Victim(spec)
     gate = victim.gate()
-    sys.excepthook = lambda *_: None
+
+    def silent(*unused: object) -> None:
+        del unused
+
+    sys.excepthook = silent
     with victim.accelerator, victim.context:
         if gate is not None:
             KEPT.append(
@@ -216,7 +224,8 @@ def collect(spec: str) -> None:
         victim: Any = Victim(spec) if turn % 4 == 0 else None
         parts: list[object] = []
         if victim is not None:
-            parts = [*vars(victim).values(), victim.submit()]
+            values: list[object] = list(vars(victim).values())
+            parts = [*values, victim.submit()]
             parts = parts[turn % 7 :] + parts[: turn % 7]
             if turn % 8 == 0:
                 parts.append(parts)

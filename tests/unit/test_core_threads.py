@@ -155,7 +155,7 @@ def test_a_copy_in_a_forked_process_refuses_everything() -> None:
     calls = uses(bench)
     signal = bench.accelerator.create_gate().signal()
     done = len(bench.device.calls)
-    shared = bench.accelerator._shared
+    shared = bench.accelerator._shared  # pyright: ignore[reportPrivateUsage]
     owner, shared.owner = shared.owner, NOBODY
     calls["raise_to"] = lambda: signal.raise_to(1)
     for name, call in calls.items():

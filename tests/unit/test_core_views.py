@@ -245,7 +245,7 @@ def test_memory_outlives_arrays_that_escaped(bench: Bench) -> None:
         escaped = np.asarray(view)[4:]
         flat = view.data
         view[:] = 7
-    allocation = buffer._allocation
+    allocation = buffer._allocation  # pyright: ignore[reportPrivateUsage]
     assert isinstance(allocation, FakeAllocation)
     buffer.release()
     assert bench.accelerator.live_resources().buffers == 0
@@ -263,12 +263,15 @@ def test_memory_outlives_arrays_that_escaped(bench: Bench) -> None:
 
 
 def test_one_lease_serves_many_blocks(bench: Bench, buffer: Buffer) -> None:
-    views = []
-    for number in range(5):
+    views: list[object] = []
+
+    def use(number: int) -> None:
         with buffer.map() as view:
             view[0] = number
             views.append(view)
-    del view
+
+    for number in range(5):
+        use(number)
     buffer.release()
     assert bench.device.live["allocation"] == 1
     del views[1:]
