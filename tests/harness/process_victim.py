@@ -224,8 +224,8 @@ def collect(spec: str) -> None:
         victim: Any = Victim(spec) if turn % 4 == 0 else None
         parts: list[object] = []
         if victim is not None:
-            values: list[object] = list(vars(victim).values())
-            parts = [*values, victim.submit()]
+            held: dict[str, object] = vars(victim)
+            parts = [*held.values(), victim.submit()]
             parts = parts[turn % 7 :] + parts[: turn % 7]
             if turn % 8 == 0:
                 parts.append(parts)
