@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -224,7 +224,7 @@ def collect(spec: str) -> None:
         victim: Any = Victim(spec) if turn % 4 == 0 else None
         parts: list[object] = []
         if victim is not None:
-            held: dict[str, object] = vars(victim)
+            held = cast("dict[str, object]", vars(victim))
             parts = [*held.values(), victim.submit()]
             parts = parts[turn % 7 :] + parts[: turn % 7]
             if turn % 8 == 0:
