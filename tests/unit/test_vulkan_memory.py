@@ -41,6 +41,18 @@ SMALL_BAR = ((DL, 0), (HV | HC, 1), (HV | HC | CA, 1), (DL | HV | HC, 2))
 # Apple with MoltenVK: one heap, a private type first.
 UNIFIED = ((DL, 0), (DL | HV | HC | CA, 0), (DL | LAZY, 0))
 
+# An integrated Intel GPU with ANV: one heap; the last types serve protected content and
+# compressed images, which buffers may not use.
+ANV = (
+    (DL | HV | HC, 0),
+    (DL | HV | HC | CA, 0),
+    (DL | PROTECTED, 0),
+    (DL, 0),
+)
+ANV_BUFFERS = 0b0011
+# A card whose window into device memory is not coherent with the host.
+NOT_COHERENT = ((DL, 0), (DL | HV, 0), (HV | HC, 1), (HV | CA, 1), (HV | HC | CA, 1))
+
 
 def plan(
     table: Sequence[tuple[int, int]],
@@ -112,6 +124,24 @@ def test_unified_memory_is_mapped_unless_refused(
     assert chosen(made) == (1, kind, 1)
     assert made.device is not None
     assert made.device.mapped is map_unified
+
+
+def test_anv_takes_only_types_that_buffers_may_use() -> None:
+    assert chosen(plan(ANV, heaps=1, mask=ANV_BUFFERS)) == (1, 1, 1)
+    # From the list alone, the type for compressed images would be the best one.
+    assert chosen(plan(ANV, heaps=1, map_unified=False)) == (1, 3, 1)
+    made = plan(ANV, heaps=1, mask=ANV_BUFFERS, map_unified=False)
+    assert chosen(made) == (1, 1, 1)
+
+
+def test_a_window_that_is_not_coherent_shares_nothing() -> None:
+    made = plan(NOT_COHERENT, heaps=2)
+    assert chosen(made) == (4, 0, None)
+    assert made.capabilities == (
+        Capabilities.HOST_VISIBLE_MEMORY | Capabilities.DEVICE_LOCAL_MEMORY
+    )
+    assert made.device is not None
+    assert not made.device.mapped
 
 
 def test_mask_removes_types_that_buffers_may_not_use() -> None:
