@@ -2,12 +2,13 @@
 """Unpacks newer drivers or shader tools than the system has, beside the system.
 
     newer_debian.py lavapipe            into build/newer/lavapipe/
+    newer_debian.py lavapipe-13         into build/newer/lavapipe-13/
     newer_debian.py shader-tools        into build/newer/shader-tools/
 
-The packages are those of Debian unstable. They are downloaded by apt with a
-configuration of its own and unpacked into one folder: nothing is installed, and no root
-is needed. `bin/` of that folder gets wrappers that start each program with the C
-library it was built for, so they run on Debian 12 and 13.
+The packages are those of Debian unstable, or of Debian 13 where the name says so. They
+are downloaded by apt with a configuration of its own and unpacked into one folder:
+nothing is installed, and no root is needed. `bin/` of that folder gets wrappers that
+start each program with the C library it was built for, so they run on Debian 12 and 13.
 
 lavapipe: a current Mesa, whose CPU driver has VK_KHR_cooperative_matrix (8x8x8) and
 VK_NV_cooperative_matrix2; the stable releases' has neither. A library for another C
@@ -33,7 +34,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SUITE = "unstable"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
@@ -42,25 +42,26 @@ class Bundle:
     """What is unpacked together."""
 
     packages: tuple[str, ...]
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    suite: str = "unstable"
 
+
+_LAVAPIPE = (
+    "libvulkan1",
+    "mesa-vulkan-drivers",
+    "vulkan-validationlayers",
+    "python3",
+    "python3-cffi",
+    "python3-flatbuffers",
+    "python3-jinja2",
+    "python3-numpy",
+    "python3-pytest",
+    "python3-rich",
+)
 
 BUNDLES = {
-    "lavapipe": Bundle(
-        packages=(
-            "libvulkan1",
-            "mesa-vulkan-drivers",
-            "vulkan-validationlayers",
-            "python3",
-            "python3-cffi",
-            "python3-flatbuffers",
-            "python3-jinja2",
-            "python3-numpy",
-            "python3-pytest",
-            "python3-rich",
-        ),
-        programs=(),
-    ),
+    "lavapipe": Bundle(packages=_LAVAPIPE),
+    "lavapipe-13": Bundle(packages=_LAVAPIPE, suite="trixie"),
     "shader-tools": Bundle(
         packages=("glslang-tools", "spirv-cross", "spirv-tools"),
         programs=(
@@ -107,8 +108,8 @@ def archive_site() -> str:
     raise UnpackError("apt knows no Debian archive: is this a Debian system?")
 
 
-def unpack(packages: tuple[str, ...], folder: Path) -> Path:
-    """Downloads packages with all they depend on, and unpacks them.
+def unpack(packages: tuple[str, ...], folder: Path, *, suite: str) -> Path:
+    """Downloads packages of a suite with all they depend on, and unpacks them.
 
     Returns:
         The folder that is their root.
@@ -118,7 +119,7 @@ def unpack(packages: tuple[str, ...], folder: Path) -> Path:
         part.mkdir(parents=True, exist_ok=True)
     sources, status = apt / "sources.list", apt / "status"
     site = archive_site()
-    sources.write_text(f"deb [signed-by={KEYRING}] {site} {SUITE} main\n")
+    sources.write_text(f"deb [signed-by={KEYRING}] {site} {suite} main\n")
     status.write_text("")  # nothing counts as installed, so all is downloaded
     settings = {
         "Dir::Etc::sourcelist": sources,
@@ -136,7 +137,7 @@ def unpack(packages: tuple[str, ...], folder: Path) -> Path:
     command = ["apt-get", "--quiet=2", "--yes", "--no-install-recommends"]
     for name, value in settings.items():
         command += ["-o", f"{name}={value}"]
-    say(f"reading the package lists of Debian {SUITE}")
+    say(f"reading the package lists of Debian {suite}")
     output_of(*command, "update")
     say(f"downloading {', '.join(packages)} and what they need")
     output_of(*command, "--download-only", "install", *packages)
@@ -219,9 +220,9 @@ def main() -> int:
         return 1
     try:
         shutil.rmtree(folder, ignore_errors=True)
-        root = unpack(bundle.packages, folder)
+        root = unpack(bundle.packages, folder, suite=bundle.suite)
         wrap_programs(root, folder, bundle.programs)
-        if options.bundle == "lavapipe":
+        if bundle.packages is _LAVAPIPE:
             wrap_python(root, folder)
         for program in sorted((folder / "bin").iterdir()):
             say(f"ready: {program}")
