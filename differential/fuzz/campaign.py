@@ -45,6 +45,7 @@ class Request:
         numerics: mode.
         folder: for journal and findings, or None.
         reducing: programs tried to reduce a finding; 0 to file them as they are.
+        most: findings after which the run ends; 0 for no end.
     """
 
     seed: int
@@ -55,6 +56,7 @@ class Request:
     numerics: Numerics = Numerics.STRICT
     folder: Path | None = None
     reducing: int = REDUCING
+    most: int = 0
 
 
 @dataclass(slots=True)
@@ -204,6 +206,8 @@ class _Campaign:
             self._crash(crashed)
         begin = time.perf_counter()
         for index in range(first, request.start + request.count):
+            if 0 < request.most <= len(result.findings):
+                break
             self._progress(
                 f"program {index - request.start + 1} of {request.count}, "
                 f"{len(result.findings)} findings"

@@ -3,7 +3,7 @@
 A program follows one of a few patterns, each of which is hard on some part of lowering:
 views, constants that are folded or computed at load, reuse of the arena, barriers, parts
 of CONCAT, outputs that are read or come twice, operators that nobody needs. Its operators
-come from a palette that some hundred programs share, since a pipeline of its own costs
+come from a palette that some fifty programs share, since a pipeline of its own costs
 far more than a run.
 """
 
@@ -23,7 +23,7 @@ from tosavk.differential.fuzz.values import values
 from tosavk.lowering.graph import Tensor
 from tosavk.lowering.program import load_graph
 
-SPAN = 100
+SPAN = 50
 """Programs that share a palette."""
 
 PALETTE = 40

@@ -64,6 +64,13 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "--no-reduce", action="store_true", help="file findings as they are"
     )
+    parser.add_argument(
+        "--max-findings",
+        type=shared.whole_number,
+        default=0,
+        metavar="N",
+        help="end after N findings (default: go on)",
+    )
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
 
@@ -87,6 +94,7 @@ def main(options: argparse.Namespace) -> int:
         numerics=parse_numerics(options.numerics),
         folder=Path(options.out) if options.out else None,
         reducing=0 if options.no_reduce else REDUCING,
+        most=options.max_findings,
     )
     console = out()
     quiet = options.json == "-"
