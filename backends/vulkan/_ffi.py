@@ -227,6 +227,7 @@ class Calls:
 GLOBAL_FUNCTIONS = (
     "vkEnumerateInstanceVersion",
     "vkEnumerateInstanceExtensionProperties",
+    "vkEnumerateInstanceLayerProperties",
     "vkCreateInstance",
 )
 INSTANCE_FUNCTIONS = (

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Self
 
 from tosavk.backends.vulkan._ffi import (
     NULL,
-    Calls,
     Cdata,
     Loader,
     Scratch,
@@ -20,7 +18,19 @@ from tosavk.backends.vulkan._ffi import (
     ffi,
     install_hint,
     open_loader,
-    text_of,
+)
+from tosavk.backends.vulkan.layers import (
+    instance_extensions,
+    loader_version,
+    require,
+    version_text,
+)
+from tosavk.backends.vulkan.validation import (
+    DEBUG_UTILS,
+    layer_switches,
+    messenger_info,
+    muted,
+    require_layer,
 )
 from tosavk.core.errors import (
     DeviceEnumerationFailed,
@@ -28,73 +38,8 @@ from tosavk.core.errors import (
     RuntimeUnavailable,
 )
 
-_log = logging.getLogger("tosavk.vulkan")
-
 API_VERSION = (1 << 22) | (3 << 12)
-VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 PORTABILITY = "VK_KHR_portability_enumeration"
-_DEBUG_UTILS = "VK_EXT_debug_utils"
-_LAYER_SETTINGS = "VK_EXT_layer_settings"
-_VALIDATION_FEATURES = "VK_EXT_validation_features"
-
-# Newer layers see hazards of shader accesses only with the heuristic, and hazards
-# between submissions only with one of the last two: its name has changed.
-_SYNC_SETTINGS = (
-    "validate_sync",
-    "syncval_shader_accesses_heuristic",
-    "syncval_submit_time_validation",
-    "syncval_full_validation",
-)
-_IGNORED = frozenset(
-    {
-        # The layer knows a setting by another name.
-        "VALIDATION-SETTINGS",
-        # Layer 1.3.239 counts a semaphore as being signalled for a moment after
-        # vkSignalSemaphore has returned. Gates are signalled by the host only, one call
-        # after the other, so no other signal is ever pending.
-        "VUID-VkSemaphoreSignalInfo-value-03259",
-        # Whether buffers can lie in imported host memory is asked when devices are
-        # listed (probe). Only SwiftShader is used although it does not say so.
-        "VUID-VkBufferCreateInfo-pNext-00920",
-        "VUID-VkImportMemoryWin32HandleInfoKHR-handleType-09861",
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationMessage:
-    """One warning or error of the validation layer.
-
-    Attributes:
-        severity: the severity bit.
-        name: message id, such as "VUID-vkCmdDispatch-None-08114".
-        text: the message.
-    """
-
-    severity: int
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.text}"
-
-
-_MESSAGES: list[ValidationMessage] = []
-
-
-def validation_messages() -> list[ValidationMessage]:
-    """Takes what the validation layer has said, in any instance, since the last call.
-
-    The layer speaks on whatever thread it is called on, so there is one list for all.
-    """
-    messages = _MESSAGES[:]
-    del _MESSAGES[: len(messages)]
-    return messages
-
-
-def version_text(version: int) -> str:
-    """A packed Vulkan version as "major.minor.patch"."""
-    return f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}"
 
 
 def optional_extensions(offered: frozenset[str]) -> tuple[tuple[str, ...], int]:
@@ -129,6 +74,7 @@ class Instance:
         self.validates = validation
         self._undo = ExitStack()
         self._scratch = Scratch()  # holds the message callback
+        self._ignored: set[str] = set()
         _require_version(loader)
         with ExitStack() as undo:
             self.handle = self._create(validation=validation)
@@ -159,6 +105,10 @@ class Instance:
         error = error_of(code, "vkEnumeratePhysicalDevices")
         raise DeviceEnumerationFailed(str(error)) from error
 
+    def ignore(self, names: Iterable[str]) -> None:
+        """Drops the validation layer's messages of these names from now on."""
+        self._ignored.update(names)
+
     def close(self) -> None:
         """Destroys the instance; its devices are gone."""
         self._undo.close()
@@ -177,14 +127,17 @@ class Instance:
 
     def _create(self, *, validation: bool) -> Cdata:
         scratch = self._scratch
-        names, flags = optional_extensions(_extensions(self.loader.calls, None))
+        names, flags = optional_extensions(instance_extensions(self.loader.calls))
         extensions = list(names)
+        layers: list[str] = []
         chain: Cdata = None
         if validation:
-            features, chain = _layer_switches(self.loader.calls, scratch)
-            extensions += [_DEBUG_UTILS, features]
-            chain = self._messenger_info(chain)
-        layers = [VALIDATION_LAYER] if validation else []
+            layer = require_layer(self.loader.calls)
+            layers.append(layer.name)
+            self._ignored |= muted(layer)
+            more, chain = layer_switches(layer, scratch)
+            extensions += [DEBUG_UTILS, *more]
+            chain = messenger_info(scratch, self._ignored, chain)
         info = scratch.struct(
             "VkInstanceCreateInfo",
             pNext=chain,
@@ -208,37 +161,14 @@ class Instance:
                 f"{install_hint(sys.platform)}; VK_DRIVER_FILES and VK_ICD_FILENAMES, "
                 "if set, must name existing files"
             )
-        _require(code, "vkCreateInstance")
+        require(code, "vkCreateInstance")
         return out[0]
 
-    def _messenger_info(self, chain: Cdata) -> Cdata:
-        def receive(severity: int, kinds: int, data: Cdata, user: Cdata) -> int:
-            del kinds, user
-            name = text_of(data.pMessageIdName) if data.pMessageIdName else ""
-            if name in _IGNORED:
-                return 0
-            text = text_of(data.pMessage) if data.pMessage else ""
-            _MESSAGES.append(ValidationMessage(severity, name, text))
-            _log.error("validation: %s: %s", name, text)
-            return 0
-
-        callback = ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", receive)
-        # Messages of the general kind are the loader's talk about files.
-        return self._scratch.struct(
-            "VkDebugUtilsMessengerCreateInfoEXT",
-            pNext=chain,
-            messageSeverity=const.DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT
-            | const.DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
-            messageType=const.DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT
-            | const.DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
-            pfnUserCallback=self._scratch.keep(callback),
-        )
-
     def _listen(self, undo: ExitStack) -> None:
-        info = self._messenger_info(None)
+        info = messenger_info(self._scratch, self._ignored, None)
         out = ffi.new("VkDebugUtilsMessengerEXT *")
         code = self.calls.vkCreateDebugUtilsMessengerEXT(self.handle, info, NULL, out)
-        _require(code, "vkCreateDebugUtilsMessengerEXT")
+        require(code, "vkCreateDebugUtilsMessengerEXT")
         undo.callback(
             self.calls.vkDestroyDebugUtilsMessengerEXT, self.handle, out[0], NULL
         )
@@ -286,66 +216,10 @@ def open_instance(loader: Loader | None, *, validation: bool) -> Instance:
     return Instance(loader or open_loader(), validation=validation)
 
 
-def _require(code: int, call: str) -> None:
-    if code < 0:
-        error = error_of(code, call)
-        raise InstanceCreationFailed(str(error)) from error
-
-
 def _require_version(loader: Loader) -> None:
-    version = ffi.new("uint32_t *")
-    code = loader.calls.vkEnumerateInstanceVersion(version)
-    _require(code, "vkEnumerateInstanceVersion")
-    if version[0] < API_VERSION:
+    version = loader_version(loader.calls)
+    if version < API_VERSION:
         raise RuntimeUnavailable(
-            f"the Vulkan loader is version {version_text(version[0])}, 1.3 is needed: "
+            f"the Vulkan loader is version {version_text(version)}, 1.3 is needed: "
             f"{install_hint(sys.platform)}"
         )
-
-
-def _extensions(calls: Calls, layer: str | None) -> frozenset[str]:
-    name = NULL if layer is None else ffi.new("char[]", layer.encode())
-    count = ffi.new("uint32_t *")
-    code = calls.vkEnumerateInstanceExtensionProperties(name, count, NULL)
-    if code == const.ERROR_LAYER_NOT_PRESENT:
-        return frozenset()
-    _require(code, "vkEnumerateInstanceExtensionProperties")
-    found = ffi.new("VkExtensionProperties[]", count[0] + 8)
-    count[0] += 8
-    code = calls.vkEnumerateInstanceExtensionProperties(name, count, found)
-    _require(code, "vkEnumerateInstanceExtensionProperties")
-    return frozenset(text_of(found[i].extensionName) for i in range(count[0]))
-
-
-def _layer_switches(calls: Calls, scratch: Scratch) -> tuple[str, Cdata]:
-    """The extension that switches synchronization validation on, and its struct."""
-    offered = _extensions(calls, VALIDATION_LAYER)
-    if _DEBUG_UTILS not in offered:
-        raise InstanceCreationFailed(
-            f"validation was asked for, but the layer {VALIDATION_LAYER} is not "
-            "installed: install vulkan-validationlayers, or unset TOSAVK_VALIDATION"
-        )
-    if _LAYER_SETTINGS in offered:
-        settings = [
-            {
-                "pLayerName": scratch.text(VALIDATION_LAYER),
-                "pSettingName": scratch.text(name),
-                "type": const.LAYER_SETTING_TYPE_BOOL32_EXT,
-                "valueCount": 1,
-                "pValues": scratch.new("VkBool32[1]", [1]),
-            }
-            for name in _SYNC_SETTINGS
-        ]
-        return _LAYER_SETTINGS, scratch.struct(
-            "VkLayerSettingsCreateInfoEXT",
-            settingCount=len(settings),
-            pSettings=scratch.array("VkLayerSettingEXT", settings),
-        )
-    enabled = [const.VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT]
-    return _VALIDATION_FEATURES, scratch.struct(
-        "VkValidationFeaturesEXT",
-        enabledValidationFeatureCount=len(enabled),
-        pEnabledValidationFeatures=scratch.array(
-            "VkValidationFeatureEnableEXT", enabled
-        ),
-    )

@@ -27,6 +27,7 @@ from tosavk.backends.vulkan.probe import (
     matrix_2_struct,
     matrix_lack,
 )
+from tosavk.backends.vulkan.validation import UNSAID_IMPORT
 from tosavk.core.errors import (
     Busy,
     DeviceCreationFailed,
@@ -85,6 +86,8 @@ class LogicalDevice:
         self.queue_family = family
         self.poisoned = False
         self.keeps_order = instance.validates
+        if record.driver_id == const.DRIVER_ID_GOOGLE_SWIFTSHADER:
+            instance.ignore(UNSAID_IMPORT)
         self._overdue = False
         self._idle_pending = False
         self._allocations = 0
@@ -301,6 +304,7 @@ def _create(
         synchronization2=1,
         subgroupSizeControl=int(features.subgroup_size_control),
         computeFullSubgroups=int(features.compute_full_subgroups),
+        shaderIntegerDotProduct=int(features.integer_dot_product),
     )
     v12 = scratch.struct(
         "VkPhysicalDeviceVulkan12Features",

@@ -24,7 +24,8 @@ from tosavk.backends.vulkan._ffi import (
     structure_type,
     text_of,
 )
-from tosavk.backends.vulkan.instance import API_VERSION, Instance, version_text
+from tosavk.backends.vulkan.instance import API_VERSION, Instance
+from tosavk.backends.vulkan.layers import version_text
 from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
 from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
 from tosavk.core.plan import MatrixShape
@@ -135,6 +136,7 @@ class Features:
         cooperative_matrix: VK_KHR_cooperative_matrix.
         cooperative_matrix_2: what kernels need of VK_NV_cooperative_matrix2.
         storage_8bit: 8-bit elements in storage buffers.
+        integer_dot_product: dot products of packed integers.
     """
 
     robust_buffer_access: bool = False
@@ -153,6 +155,7 @@ class Features:
     cooperative_matrix: bool = False
     cooperative_matrix_2: bool = False
     storage_8bit: bool = False
+    integer_dot_product: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +344,13 @@ def matrix_2_lack(record: DeviceRecord) -> str:
         if not offered:
             return f"the driver lacks the feature {name}"
     return matrix_lack(record)
+
+
+def int8_dot_lack(record: DeviceRecord) -> str:
+    """Why kernels cannot use integer dot products; "" if they can."""
+    if record.features.integer_dot_product:
+        return ""
+    return "the driver lacks the feature shaderIntegerDotProduct"
 
 
 def best(records: Sequence[DeviceRecord]) -> DeviceRecord:
@@ -598,6 +608,7 @@ def _features(
         cooperative_matrix=bool(matrix.cooperativeMatrix),
         cooperative_matrix_2=all(second[_WORDS_BEFORE + i] for i in _MATRIX_2_NEEDED),
         storage_8bit=bool(v12.storageBuffer8BitAccess),
+        integer_dot_product=bool(v13.shaderIntegerDotProduct),
     )
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tosavk
-from tosavk.backends.vulkan import _ffi, open_device
-from tosavk.backends.vulkan.instance import VALIDATION_LAYER
+from tosavk.backends.vulkan import open_device
+from tosavk.backends.vulkan._ffi import open_loader
+from tosavk.backends.vulkan.layers import find_layer
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.buffers import Buffer
@@ -29,6 +30,8 @@ from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import load_graph
 
 Floats = NDArray[np.float32]
+
+_FOLLOWS_THREADS = (1 << 22) | (4 << 12)  # a packed version
 
 
 def add_model(count: int) -> bytes:
@@ -67,17 +70,9 @@ def open_for_threads(spec: str) -> Accelerator:
 
 
 def is_newer_layer() -> bool:
-    """Whether the validation layer is one with VK_EXT_layer_settings."""
-    calls = _ffi.open_loader().calls
-    name = _ffi.ffi.new("char[]", VALIDATION_LAYER.encode())
-    count = _ffi.ffi.new("uint32_t *")
-    ask = calls.vkEnumerateInstanceExtensionProperties
-    if ask(name, count, _ffi.NULL) != 0:  # no such layer
-        return False
-    found = _ffi.ffi.new("VkExtensionProperties[]", max(1, count[0]))
-    assert ask(name, count, found) == 0
-    names = [_ffi.text_of(found[i].extensionName) for i in range(count[0])]
-    return "VK_EXT_layer_settings" in names
+    """Whether the validation layer is one that follows semaphores of other threads."""
+    layer = find_layer(open_loader().calls)
+    return layer is not None and layer.version >= _FOLLOWS_THREADS
 
 
 def load(accelerator: Accelerator, context: Context, model: bytes) -> Program:

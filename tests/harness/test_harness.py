@@ -31,13 +31,13 @@ tosavk.devices = lambda: [
     Device("reference", "reference"),
 ]
 sys.modules["tosavk"] = tosavk
-instance = types.ModuleType("tosavk.backends.vulkan.instance")
-instance.said = []
+validation = types.ModuleType("tosavk.backends.vulkan.validation")
+validation.said = []
 def validation_messages():
-    said, instance.said = instance.said, []
+    said, validation.said = validation.said, []
     return said
-instance.validation_messages = validation_messages
-sys.modules["tosavk.backends.vulkan.instance"] = instance
+validation.validation_messages = validation_messages
+sys.modules["tosavk.backends.vulkan.validation"] = validation
 """
 
 
@@ -101,10 +101,10 @@ def test_a_required_device_gets_a_lane_of_its_own(
 @pytest.mark.parametrize("where", ["set-up", "test", "clean-up"])
 def test_a_validation_message_fails_the_test(project: Project, where: str) -> None:
     lines: dict[str, str] = dict.fromkeys(("set-up", "test", "clean-up"), "pass")
-    lines[where] = "instance.said.append('VUID-1')"
+    lines[where] = "validation.said.append('VUID-1')"
     test = f"""
 import sys, pytest
-instance = sys.modules["tosavk.backends.vulkan.instance"]
+validation = sys.modules["tosavk.backends.vulkan.validation"]
 
 @pytest.fixture
 def speaker():

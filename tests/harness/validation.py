@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-MODULE = "tosavk.backends.vulkan.instance"
+MODULE = "tosavk.backends.vulkan.validation"
 
 
 def take_messages() -> list[str]:
