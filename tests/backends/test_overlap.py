@@ -14,8 +14,8 @@ from harness.vulkan_door import Door, library_of_tests, open_device
 from harness.vulkan_plans import Made
 from tosavk.backends.vulkan import programs
 from tosavk.backends.vulkan.device import open_with
-from tosavk.backends.vulkan.validation import validation_messages
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
+from tosavk.backends.vulkan.validation import validation_messages
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.descriptors import (
     USAGE_ALL,

@@ -16,12 +16,12 @@ from harness.vulkan_door import KERNELS, Door, library_of_tests, open_device
 from harness.vulkan_plans import Made, Words
 from tosavk.backends.vulkan import instance, list_devices
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
-from tosavk.backends.vulkan.validation import validation_messages
 from tosavk.backends.vulkan.kit import VulkanKit
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.recordings import VulkanRecording
 from tosavk.backends.vulkan.spirv import ShaderLibrary
+from tosavk.backends.vulkan.validation import validation_messages
 from tosavk.core.descriptors import (
     BufferDesc,
     BufferProperties,
