@@ -11,7 +11,8 @@ and says so: Python packages into `.venv/`, system packages by apt (as root or b
 
 SwiftShader comes with Debian's `chromium`, which also draws reports for the tests. No
 package registers it as a Vulkan driver, so a manifest of our own is written into
-`build/drivers/`; `driver_env.py` shows it to the Vulkan loader.
+`build/drivers/`; `driver_env.py` shows it to the Vulkan loader. The same is done for
+the validation layer that comes with it (`validation_layer.py`).
 
 Only the standard library is used: this runs before anything is installed.
 """
@@ -27,6 +28,8 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import validation_layer
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
@@ -224,12 +227,31 @@ def find_lavapipe() -> bool:
     return any(any(d.glob("icd.d/lvp_icd*.json")) for d in data_folders())
 
 
+def layer_folders() -> list[Path]:
+    """Returns the folders in which the Vulkan loader looks for explicit layers."""
+    return [folder / "explicit_layer.d" for folder in data_folders()]
+
+
 def find_validation_layer() -> bool:
-    """Whether the Khronos validation layer is registered."""
+    """Whether the Khronos validation layer is registered, or came with Chromium."""
     own = os.environ.get("VK_LAYER_PATH", "")
     folders = [Path(path) for path in own.split(os.pathsep) if path]
-    folders += [folder / "explicit_layer.d" for folder in data_folders()]
-    return any((f / "VkLayer_khronos_validation.json").exists() for f in folders)
+    write_layer_manifest()
+    folders += [*layer_folders(), validation_layer.LAYERS]
+    return any((f / validation_layer.MANIFEST.name).exists() for f in folders)
+
+
+def write_layer_manifest() -> None:
+    """Writes the manifest of the validation layer that lies beside SwiftShader."""
+    driver = find_swiftshader()
+    library = driver.with_name(validation_layer.LIBRARY) if driver else None
+    if library is not None and not library.is_file():
+        library = None
+    layer = validation_layer.write_manifest(library)
+    if layer is not None:
+        version = ".".join(map(str, layer.version))
+        where = validation_layer.MANIFEST.relative_to(ROOT)
+        say(f"Chromium's validation layer is {version}; its manifest is {where}")
 
 
 def find_swiftshader() -> Path | None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command so that the Vulkan loader sees SwiftShader as well.
+"""Runs a command so that the Vulkan loader sees what Chromium brings as well.
 
     driver_env.py                 prints the settings, for `eval "$(...)"`
     driver_env.py COMMAND ...     runs the command with them
@@ -8,13 +8,18 @@ The manifest that `bootstrap.py` wrote is added by VK_ADD_DRIVER_FILES, so the d
 of the system stay as they are. When VK_DRIVER_FILES (or its old name VK_ICD_FILENAMES)
 is set, somebody chose drivers already; the loader then ignores additions, and so
 nothing is changed here.
+
+Likewise VK_ADD_LAYER_PATH adds the manifest of Chromium's validation layer where that is
+newer than the system's, unless VK_LAYER_PATH is set. `tosavk doctor` says which layer
+is found.
 """
 
 import os
 import shlex
 import sys
 
-from bootstrap import SWIFTSHADER_MANIFEST
+import validation_layer
+from bootstrap import SWIFTSHADER_MANIFEST, layer_folders
 
 CHOICES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 ADDITION = "VK_ADD_DRIVER_FILES"
@@ -22,7 +27,8 @@ ADDITION = "VK_ADD_DRIVER_FILES"
 
 def settings(environment: dict[str, str]) -> dict[str, str]:
     """Returns the variables to set, given those that are set."""
-    return quiet(environment) | drivers(environment)
+    layers = validation_layer.additions(environment, layer_folders())
+    return quiet(environment) | drivers(environment) | layers
 
 
 def quiet(environment: dict[str, str]) -> dict[str, str]:
