@@ -187,7 +187,8 @@ def wrap_python(root: Path, folder: Path) -> None:
     entry = {"library_path": str(driver), "api_version": "1.4.0"}
     document = {"file_format_version": "1.0.1", "ICD": entry}
     manifest.write_text(json.dumps(document, indent=2), encoding="utf-8")
-    # The layer's manifest names its library without a folder; LD_LIBRARY_PATH finds it.
+    # The layer's manifest names its library without a folder; the loader's library path
+    # finds it, which programs of the system that are started from here do not inherit.
     layers = root / "usr" / "share" / "vulkan" / "explicit_layer.d"
     programs = (root / "usr" / "bin").glob("python3.*")
     python = next(p for p in sorted(programs) if p.is_file() and p.name[8:].isdigit())
@@ -196,12 +197,18 @@ def wrap_python(root: Path, folder: Path) -> None:
         "VK_DRIVER_FILES": str(manifest),
         "VK_LAYER_PATH": str(layers),
         "PYTHONHOME": str(root / "usr"),
-        "LD_LIBRARY_PATH": libraries,
     }
     lines = [f"export {name}={shlex.quote(v)}" for name, v in variables.items()]
     lines.append(f'export PYTHONPATH="{modules}:${{PYTHONPATH-}}"')
-    start = shlex.join([str(loader), "--library-path", libraries, str(python)])
-    write_wrapper(folder / "bin" / "python3", [*lines, f'exec {start} "$@"'])
+    wrapper = folder / "bin" / "python3"
+    # Python takes its own name for what starts a further one: that is the wrapper.
+    start = shlex.join(
+        [
+            *(str(loader), "--library-path", libraries),
+            *("--argv0", str(wrapper), str(python)),
+        ]
+    )
+    write_wrapper(wrapper, [*lines, f'exec {start} "$@"'])
 
 
 def main() -> int:
