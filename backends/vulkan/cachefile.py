@@ -1,30 +1,35 @@
 """The pipeline cache on disk: nothing reaches the driver that was not checked here.
 
 A file is our header (magic, who wrote it, length and SHA-256 of the payload) and the
-driver's own data. It is written to a temporary file in the same folder and renamed, so
-that a reader sees the old file or the new one. A file that is damaged or belongs to
-another driver is ignored, with one line in the log, and replaced later.
-
-The folder is `TOSAVK_CACHE_DIR`, or `tosavk` in the user's cache folder; an empty
-`TOSAVK_CACHE_DIR` turns the cache off. A folder that other users may write to is not
-used: drivers trust what they find in such files.
+driver's own data. A file that is damaged or belongs to another driver is ignored, with
+one line in the log, and replaced later. `backends.cachefolder` says where it lies.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import stat
 import struct
-import sys
-import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tosavk.backends.cachefolder import (
+    CacheRejected,
+    cache_folder,
+    read_file,
+    write_file,
+)
 from tosavk.backends.vulkan.probe import DeviceRecord
+
+__all__ = [
+    "CacheIdentity",
+    "CacheRejected",
+    "cache_folder",
+    "load",
+    "pack",
+    "store",
+    "unpack",
+]
 
 _log = logging.getLogger("tosavk.vulkan")
 
@@ -34,10 +39,6 @@ MAX_BYTES = 256 << 20
 _HEADER = struct.Struct("<8sIIII16s32sQ32s")
 _DRIVER_HEADER = struct.Struct("<IIII16s")
 _DRIVER_HEADER_VERSION = 1
-
-
-class CacheRejected(Exception):
-    """A cache file cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,35 +150,11 @@ def _check_driver_header(identity: CacheIdentity, payload: bytes) -> None:
         raise CacheRejected("the driver's header names another device")
 
 
-def cache_folder(
-    environment: Mapping[str, str] | None = None, platform: str = sys.platform
-) -> Path | None:
-    """The folder for cache files, or None if the cache is off or has no home."""
-    env = os.environ if environment is None else environment
-    chosen = env.get("TOSAVK_CACHE_DIR")
-    if chosen is not None:
-        return Path(chosen) if chosen else None
-    if platform == "win32":
-        local = env.get("LOCALAPPDATA")
-        return Path(local) / "tosavk" / "cache" if local else None
-    xdg = env.get("XDG_CACHE_HOME")
-    if xdg and Path(xdg).is_absolute():
-        return Path(xdg) / "tosavk"
-    home = env.get("HOME")
-    if not home:
-        return None
-    if platform == "darwin":
-        return Path(home) / "Library" / "Caches" / "tosavk"
-    return Path(home) / ".cache" / "tosavk"
-
-
 def load(folder: Path, identity: CacheIdentity) -> bytes:
     """The driver's data for a device; empty if there is none that can be used."""
     path = folder / identity.file_name
     try:
-        _require_private(folder)
-        with path.open("rb") as file:
-            return unpack(identity, file.read(MAX_BYTES + 1))
+        return unpack(identity, read_file(path, MAX_BYTES + 1))
     except FileNotFoundError:
         return b""
     except (OSError, CacheRejected) as error:
@@ -189,32 +166,6 @@ def store(folder: Path, identity: CacheIdentity, payload: bytes) -> None:
     """Writes the driver's data in one step; failures go to the log only."""
     path = folder / identity.file_name
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_private(folder)
-        _write(path, pack(identity, payload))
+        write_file(path, pack(identity, payload))
     except (OSError, CacheRejected) as error:
         _log.warning("pipeline cache %s is not written: %s", path, error)
-
-
-def _write(path: Path, content: bytes) -> None:
-    # mkstemp makes a file that only this user can read or write.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
-def _require_private(folder: Path) -> None:
-    """Refuses a folder that somebody else could put a file into."""
-    if sys.platform == "win32":
-        return
-    status = folder.stat()
-    if status.st_mode & stat.S_IWOTH:
-        raise CacheRejected("the folder is writable for everybody")
-    if status.st_uid not in (os.getuid(), 0):
-        raise CacheRejected("the folder belongs to another user")

@@ -1,9 +1,9 @@
 """The only door to wgpu-native: its C interface as `wgpu-py` ships and declares it.
 
-Nothing else in tosavk imports `wgpu`. The C functions are called directly and not
-through `wgpu-py`'s classes: those start a thread for each device that polls blocking,
-which holds up submissions, they only log the loss of a device, and they cost some
-70 us a submission.
+Nothing in tosavk imports `wgpu` (`interface` opens what the package ships). The C
+functions are called directly and not through `wgpu-py`'s classes: those start a thread
+for each device that polls blocking, which holds up submissions, they only log the loss
+of a device, and they cost some 70 us a submission.
 
 wgpu-native reports faults in three ways, and each is turned into an exception here:
 
@@ -26,9 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from wgpu.backends import wgpu_native
-
-from tosavk.backends.wgpu.typenames import make_known
+from tosavk.backends.wgpu.interface import open_interface
 from tosavk.core.errors import (
     DeviceLost,
     External,
@@ -41,9 +39,9 @@ from tosavk.core.errors import (
 Cdata = Any
 """A handle, pointer or structure of the C interface."""
 
-ffi: Cdata = wgpu_native.ffi
-make_known(ffi)
-lib: Cdata = wgpu_native.lib
+ffi: Cdata
+lib: Cdata
+ffi, lib = open_interface()
 NULL: Cdata = ffi.NULL
 ERROR_DOMAIN = 0x57475055
 """`External.domain` of errors from wgpu-native: "WGPU"."""

@@ -1,13 +1,11 @@
 """What wgpu reports becomes an error of the model; waiting is bounded."""
 
-import re
 import time
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tosavk.backends.wgpu import _ffi, typenames
+from tosavk.backends.wgpu import _ffi
 from tosavk.backends.wgpu.pipelines import Pipeline, work_groups
 from tosavk.backends.wgpu.polling import Flag, finish_transfer, wait_until
 from tosavk.core.errors import (
@@ -147,15 +145,3 @@ def test_tiled_work_covers_every_tile(tiles: int) -> None:
 def test_too_much_work_is_refused(work: Work, columns: int, tiles: int) -> None:
     with pytest.raises(ResourceLimit, match="work groups"):
         work_groups(*launch(work, columns, tiles), most=100)
-
-
-def test_every_type_name_is_made_known_without_parsing() -> None:
-    """A new cffi may keep its types elsewhere; then opening is slow, but right."""
-    names = typenames.make_known(_ffi.ffi)
-    expected = len(typenames.POINTERS) + len(typenames.ARRAYS) + len(typenames.PLAIN)
-    assert names == expected + 2
-    text = (Path(_ffi.__file__).parent / "_ffi.py").read_text(encoding="utf-8")
-    known = {f"{n} *" for n in typenames.POINTERS}
-    known |= {f"{n}[]" for n in typenames.ARRAYS} | set(typenames.PLAIN)
-    used = set(re.findall(r'"(WGPU\w+(?: \*|\[\]|Callback))"', text))
-    assert used <= known
