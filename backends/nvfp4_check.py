@@ -131,7 +131,7 @@ def switched_off() -> dict[str, str]:
         Nvfp4Warning: it names what no kernel needs.
     """
     words = os.environ.get(SWITCH, "").replace(",", " ").split()
-    needs = {kernel.needs for kernel in kernels().values() if kernel.needs}
+    needs = {kernel.needs for kernel in kernels().values() if not kernel.portable}
     unknown = sorted(set(words) - needs)
     if unknown:
         warnings.warn(

@@ -182,6 +182,19 @@ class MatrixShape:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixGrid:
+    """Cooperative matrices that a work group of one width makes together.
+
+    FP16 [m, k] by FP16 [k, n], with FP32 sums, for all multiples of m, n and k.
+    """
+
+    m: int
+    n: int
+    k: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanLimits:
     """What a device allows a plan to ask for.
 
@@ -197,8 +210,10 @@ class PlanLimits:
         subgroup_size: invocations of a subgroup of compute shaders that may shuffle; 0
             where they may not.
         matrix_shapes: cooperative matrices that kernels may use.
-        lacks: for a kernel need that is not met ("subgroup", "matrices", "matrices2"),
-            why. "kernels": what runs instead of kernels.
+        matrix_grids: those of whole work groups.
+        compute_units: multiprocessors of the device; 0 if it does not tell.
+        lacks: for a kernel need that is not met ("subgroup", "matrices", "matrices2",
+            "int8_dot"), why. "kernels": what runs instead of kernels.
     """
 
     max_storage_buffer_range: int = 1 << 27
@@ -210,10 +225,13 @@ class PlanLimits:
     shared_bytes: int = 16384
     subgroup_size: int = 0
     matrix_shapes: tuple[MatrixShape, ...] = ()
+    matrix_grids: tuple[MatrixGrid, ...] = ()
+    compute_units: int = 0
     lacks: tuple[tuple[str, str], ...] = (
         ("subgroup", "the backend has no subgroup operations"),
         ("matrices", "the backend has no cooperative matrices"),
         ("matrices2", "the backend has no cooperative matrices"),
+        ("int8_dot", "the backend has no integer dot product"),
     )
 
     def lack(self, need: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.core.dtypes import DType, elements, pack, storage_bytes
+from tosavk.core.plan import PlanLimits
 from tosavk.lowering.errors import AdmissionError, Kind
 from tosavk.lowering.graph import Op, Operator, Tensor
 from tosavk.shaders.catalogue import Kernel, kernels
@@ -97,6 +98,7 @@ class PlanBuilder:
         values: operands of the tensors that have memory.
         emitted: main dispatches so far.
         prologue: dispatches that depend on constants only.
+        limits: what the device offers.
     """
 
     tensors: Mapping[str, Tensor]
@@ -104,6 +106,7 @@ class PlanBuilder:
     values: dict[str, Value]
     emitted: list[Emitted] = field(default_factory=list[Emitted])
     prologue: list[Emitted] = field(default_factory=list[Emitted])
+    limits: PlanLimits = field(default_factory=PlanLimits)
     _literals: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
     _table: dict[str, Kernel] = field(default_factory=kernels)
     _operator: Operator | None = None

@@ -104,7 +104,9 @@ def _lower(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Plan:
     live = live_operators(block)
     constants = fold(block, live)
     slots = _slots(block, limits)
-    build = PlanBuilder(tensors=block.tensors, constants=constants, values={})
+    build = PlanBuilder(
+        tensors=block.tensors, constants=constants, values={}, limits=limits
+    )
     work = [
         op
         for op in live

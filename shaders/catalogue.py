@@ -91,7 +91,7 @@ class Kernel:
         wgsl: WGSL files put in front of `name`.wgsl.
         outputs: how many bindings are written.
         needs: what a device must have beyond Vulkan 1.3 ("subgroup", "matrices",
-            "matrices2"), or "". Kernels with needs are written in GLSL only.
+            "matrices2"), or what may be switched off ("int8_dot"), or "".
         strict: whether results have the same bits on every device.
     """
 
@@ -105,6 +105,11 @@ class Kernel:
     outputs: int = 1
     needs: str = ""
     strict: bool = True
+
+    @property
+    def portable(self) -> bool:
+        """Whether there is a WGSL text too; what needs more than WGSL has has none."""
+        return self.needs in ("", "int8_dot")
 
 
 _PRODUCT = (
@@ -376,6 +381,22 @@ KERNELS: tuple[Kernel, ...] = (
         wgsl=("storage", "integers", "linear"),
     ),
     Kernel(
+        name="conv_dot",
+        bindings=("x", "w", "bias", "y"),
+        spec=("OP", "FOURS", "SUMS"),
+        params=("count", "columns", "tiles", *_VOLUME, "bias_step"),
+        wgsl=("linear",),
+        needs="int8_dot",
+    ),
+    Kernel(
+        name="matmul_dot",
+        bindings=("x", "b", "zeros", "y"),
+        spec=("FOURS", "SUMS"),
+        params=("count", "tiles", "h", "c", "w", "row", "c_first", "c_last"),
+        wgsl=("linear",),
+        needs="int8_dot",
+    ),
+    Kernel(
         name="nvfp4_scalar",
         bindings=(
             "x",
@@ -460,6 +481,26 @@ KERNELS: tuple[Kernel, ...] = (
         work=Work.GROUPS,
         workgroup=256,
         needs="matrices",
+        strict=False,
+    ),
+    Kernel(
+        name="nvfp4_gemm_nv",
+        bindings=("x", "w", "s", "tensor_scale", "y"),
+        spec=(
+            "M_TILE",
+            "N_TILE",
+            "K_TILE",
+            "CLAMP",
+            "ACTIVATION",
+            "M",
+            "N",
+            "K",
+            "DEPTH",
+        ),
+        params=(),
+        work=Work.GROUPS,
+        workgroup=256,
+        needs="matrices2",
         strict=False,
     ),
     Kernel(

@@ -101,6 +101,7 @@ _TABLE: dict[str, tuple[tuple[str, ...], list[Combination]]] = {
     "table": (("TYPE",), _quantized()),
     "avg_pool_int": (("TYPE",), _quantized()),
     "conv_int": (("OP", "X_TYPE"), _pairs((3, 4, 10), _QUANTIZED)),
+    "conv_dot": (("OP",), [(3,), (4,), (10,)]),
     "depthwise_int": (("X_TYPE",), _quantized()),
     "matmul_int": (("X_TYPE",), _quantized()),
 }

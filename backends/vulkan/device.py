@@ -17,6 +17,7 @@ from tosavk.backends.vulkan.pipelines import Pipelines
 from tosavk.backends.vulkan.probe import (
     DeviceRecord,
     DeviceType,
+    int8_dot_lack,
     matrix_2_lack,
     matrix_lack,
     read_records,
@@ -195,12 +196,15 @@ def plan_limits(record: DeviceRecord) -> PlanLimits:
         shared_bytes=limits.shared_memory_bytes,
         subgroup_size=0 if subgroup_lack(record) else limits.subgroup_size,
         matrix_shapes=() if matrix_lack(record) else record.matrix_shapes,
+        matrix_grids=() if matrix_2_lack(record) else record.matrix_grids,
+        compute_units=record.compute_units,
         lacks=tuple(
             (need, reason)
             for need, reason in (
                 ("subgroup", subgroup_lack(record)),
                 ("matrices", matrix_lack(record)),
                 ("matrices2", matrix_2_lack(record)),
+                ("int8_dot", int8_dot_lack(record)),
             )
             if reason
         ),

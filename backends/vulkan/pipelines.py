@@ -274,7 +274,7 @@ class Pipelines:
                 info.stage.module = loaded[name]
                 info.stage.pName = entry
                 info.stage.pSpecializationInfo = _specialization(scratch, kernel, key)
-                if kernel.needs:
+                if not kernel.portable:
                     _ask_for_subgroups(
                         scratch,
                         info.stage,
@@ -315,30 +315,32 @@ def _ask_for_subgroups(
     *,
     any_size: bool,
 ) -> None:
-    """Asks for full subgroups, of 32 invocations where the size may be chosen.
+    """Asks for full subgroups of the size that the kernel was planned for.
 
     Args:
         scratch: owner of what is made.
         stage: the VkPipelineShaderStageCreateInfo.
         record: what the device is.
         width: the work-group width.
-        any_size: the kernel works with any size, not only with the device's usual one.
+        any_size: the kernel works with any size, 32 is best; others work with the
+            device's usual one only.
     """
     limits, features = record.limits, record.features
     least, most = limits.subgroup_sizes
-    if not any_size:
-        least = most = limits.subgroup_size
-    elif (
+    wanted = SUBGROUP_SIZE if any_size else limits.subgroup_size
+    if (
         features.subgroup_size_control
         and limits.subgroup_choice_stages & const.SHADER_STAGE_COMPUTE_BIT
-        and least <= SUBGROUP_SIZE <= most
+        and least <= wanted <= most
         and least != most
     ):
         stage.pNext = scratch.struct(
             "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
-            requiredSubgroupSize=SUBGROUP_SIZE,
+            requiredSubgroupSize=wanted,
         )
-        most = SUBGROUP_SIZE
+        most = wanted
+    elif not any_size:
+        most = wanted
     if features.compute_full_subgroups and width % most == 0:
         stage.flags = const.PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 

@@ -212,12 +212,16 @@ def max_buffer_bytes(limits: Limits) -> int:
 def plan_limits(limits: Limits) -> PlanLimits:
     """What plans for this adapter may ask for."""
     largest = max_buffer_bytes(limits)
+    lacks = dict(PlanLimits().lacks)
+    # WGSL has packed dot products; where the device has none, wgpu writes them out.
+    del lacks["int8_dot"]
     return PlanLimits(
         max_storage_buffer_range=largest,
         segment_bytes=min(PlanLimits().segment_bytes, largest),
         max_storage_buffers=limits.storage_buffers,
         max_parameter_bytes=PARAMETER_BYTES,
         max_workgroup_count=limits.workgroups,
+        lacks=tuple(lacks.items()),
     )
 
 

@@ -1,7 +1,8 @@
 """Rules of convolutions and the matrix product of integers.
 
-INT8 operands are summed in INT32, INT16 ones in INT48. Weights are laid out so that a
-word holds four neighbouring output channels.
+INT8 operands are summed in INT32, INT16 ones in INT48. Where the device has integer dot
+products, INT8 convolutions and products take them (`lowering.rules.dot`). Otherwise
+weights are laid out so that a word holds four neighbouring output channels.
 
 Long sums are dealt out to several dispatches, so that no invocation loops more than
 `LONGEST` times: a driver may stop longer loops early and say nothing
@@ -18,6 +19,12 @@ from dataclasses import dataclass
 from tosavk.core.dtypes import DType
 from tosavk.lowering.builder import PlanBuilder, element_strides
 from tosavk.lowering.graph import Operator
+from tosavk.lowering.rules.dot import (
+    dot_bias,
+    dot_weights,
+    takes_dots,
+    zero_point_sums,
+)
 from tosavk.lowering.rules.integers import (
     filled_bytes,
     filled_rows,
@@ -105,22 +112,31 @@ def _convolve(op: Operator, build: PlanBuilder, window: _Window) -> None:
     oc, *_, ic = build.shape(op.inputs[1])
     width = round_up(oc, _CHANNELS)
     x, y = build.value(op.inputs[0]), build.result(op.outputs[0])
-    weights = filled_bytes(
-        build,
-        op.inputs[1],
-        seen_as=(oc, math.prod(window.size), ic),
-        axes=(1, 2, 0),
-        width=width,
-    )
-    row = number_row(build, (op.inputs[3], op.inputs[4], op.inputs[2]))
+    spec = {"OP": int(op.op), "FOURS": int(ic % _GROUP == 0)}
+    if takes_dots(build, x.dtype):
+        kernel = "conv_dot"
+        weights = dot_weights(build, op.inputs[1], width=width)
+        row, step, spec["SUMS"] = dot_bias(op, build)
+    else:
+        kernel = "conv_int"
+        spec["X_TYPE"] = int(x.dtype)
+        weights = filled_bytes(
+            build,
+            op.inputs[1],
+            seen_as=(oc, math.prod(window.size), ic),
+            axes=(1, 2, 0),
+            width=width,
+        )
+        row = number_row(build, (op.inputs[3], op.inputs[4], op.inputs[2]))
+        step = int(build.shape(op.inputs[2])[0] > 1)
     source, target = _volume(x.shape), _volume(y.shape)
     columns = width // _CHANNELS
     tiles = -(-math.prod(target) // _PIXELS)
     count = y.shape[0] * tiles * columns
     for part in _parts(window.size, ic):
         build.emit(
-            "conv_int",
-            spec={"OP": op.op, "X_TYPE": x.dtype, "FOURS": int(ic % _GROUP == 0)},
+            kernel,
+            spec=spec,
             params={
                 "count": count,
                 "columns": columns,
@@ -131,7 +147,7 @@ def _convolve(op: Operator, build: PlanBuilder, window: _Window) -> None:
                 "oc": oc,
                 **window.params(),
                 **part,
-                "bias_step": int(build.shape(op.inputs[2])[0] > 1),
+                "bias_step": step,
             },
             operands=(x, weights, row, y),
             columns=count,
@@ -241,10 +257,16 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
             strides = element_strides(b.shape)
             b = filled_rows(build, b, b.shape, strides, _GROUP * groups)
     zeros = number_row(build, op.inputs[2:4])
+    spec = {"FOURS": int(c % _GROUP == 0)}
+    dots = takes_dots(build, x.dtype)
+    if dots:
+        spec["SUMS"] = zero_point_sums(build, op.inputs[2], op.inputs[3])
+    else:
+        spec["X_TYPE"] = int(x.dtype)
     for first, last in _ranges(c, LONGEST):
         build.emit(
-            "matmul_int",
-            spec={"X_TYPE": x.dtype, "FOURS": int(c % _GROUP == 0)},
+            "matmul_dot" if dots else "matmul_int",
+            spec=spec,
             params={
                 "count": count,
                 "tiles": tiles,

@@ -22,7 +22,7 @@ def opened(wgpu_device: str) -> Iterator[WgpuDevice]:
 
 
 # Kernels with needs are written in GLSL only.
-PORTABLE = [kernel for kernel in KERNELS if not kernel.needs]
+PORTABLE = [kernel for kernel in KERNELS if kernel.portable]
 
 
 @pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)

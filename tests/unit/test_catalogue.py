@@ -21,8 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHADERS = ROOT / "shaders"
 CODES = {**{o.name: o.value for o in Op}, **{d.name: d.value for d in DType}}
 EACH = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-# Kernels with needs beyond Vulkan 1.3 have no WGSL.
-PORTABLE = tuple(kernel for kernel in KERNELS if not kernel.needs)
+PORTABLE = tuple(kernel for kernel in KERNELS if kernel.portable)
 EACH_WGSL = pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)
 STRICT = tuple(kernel for kernel in KERNELS if kernel.strict)
 EACH_STRICT = pytest.mark.parametrize("kernel", STRICT, ids=lambda kernel: kernel.name)
@@ -183,7 +182,7 @@ def test_wgsl_parameters(kernel: Kernel) -> None:
 
 @EACH
 def test_codes_have_the_values_of_the_schema(kernel: Kernel) -> None:
-    texts = [glsl(kernel)] if kernel.needs else [glsl(kernel), wgsl(kernel)]
+    texts = [glsl(kernel), wgsl(kernel)] if kernel.portable else [glsl(kernel)]
     for text in texts:
         named = re.findall(r"const\s+uint\s+(\w+)\s*=\s*(\d+)u\s*;", text)
         named += re.findall(r"const\s+(\w+)\s*:\s*u32\s*=\s*(\d+)u\s*;", text)

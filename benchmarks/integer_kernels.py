@@ -1,0 +1,126 @@
+"""INT8 kernels with and without integer dot products, against each other in one process.
+
+    python benchmarks/integer_kernels.py [--backend vulkan:llvmpipe]... [--runs 15]
+                                         [--model NETWORK.tosa]... [--match TEXT]
+
+Every program is lowered twice for the same device, and the two take turns: so the ratio
+of their times hardly depends on what else the machine does. Times are medians, NumPy to
+NumPy; "faster" is by how much the dot product is. A network of INT8 layers is what
+`--model` is for; tests/ops/test_int8_network.py makes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tosavk.backends.registry import open_accelerator
+from tosavk.backends.session import Session
+from tosavk.core.accelerator import Accelerator
+from tosavk.core.dtypes import DType
+from tosavk.differential.inputs import fill_inputs
+from tosavk.lowering.graph import Graph
+from tosavk.lowering.lower import lower_graph
+from tosavk.lowering.program import load_graph
+from tosavk.lowering.tosa.builder import Builder
+
+NEED = "int8_dot"
+RNG = np.random.default_rng(8)
+
+
+def product(h: int, c: int, w: int, zero: int) -> Graph:
+    """MATMUL of two inputs."""
+    b = Builder()
+    x = b.input("x", DType.INT8, (1, h, c))
+    y = b.input("y", DType.INT8, (1, c, w))
+    zeros = [b.const(np.array([v], np.int8)) for v in (zero, -zero)]
+    b.output(b.matmul(x, y, a_zp=zeros[0], b_zp=zeros[1]))
+    return load_graph(b.build())
+
+
+def convolution(size: int, ic: int, oc: int, kernel: int, zero: int) -> Graph:
+    """CONV2D with constant weights, as in a network."""
+    b = Builder()
+    x = b.input("x", DType.INT8, (1, size, size, ic))
+    weights = RNG.integers(-127, 128, (oc, kernel, kernel, ic)).astype(np.int8)
+    bias = b.const(RNG.integers(-9999, 9999, oc).astype(np.int32))
+    before = kernel // 2
+    b.output(
+        b.conv2d(
+            x,
+            b.const(weights),
+            bias,
+            pad=(before, before, before, before),
+            input_zp=b.const(np.array([zero], np.int8)),
+        )
+    )
+    return load_graph(b.build())
+
+
+def programs(models: list[str]) -> Iterator[tuple[str, Graph]]:
+    """Name and graph of everything that is measured."""
+    yield "matmul 128x128x128", product(128, 128, 128, 0)
+    yield "matmul 256x256x256, zero points", product(256, 256, 256, 3)
+    yield "matmul 255x255x255, zero points", product(255, 255, 255, 3)
+    yield "conv 1x1 56x56 64 to 64", convolution(56, 64, 64, 1, 0)
+    yield "conv 1x1 14x14 256 to 256, zero point", convolution(14, 256, 256, 1, 5)
+    yield "conv 3x3 28x28 64 to 64, zero point", convolution(28, 64, 64, 3, -7)
+    yield "conv 3x3 56x56 3 to 32, zero point", convolution(56, 3, 32, 3, -7)
+    yield "conv 3x3 28x28 30 to 30", convolution(28, 30, 30, 3, 0)
+    for name in models:
+        yield Path(name).name, load_graph(Path(name).read_bytes())
+
+
+def measure(accelerator: Accelerator, graph: Graph, runs: int) -> tuple[float, float]:
+    """Seconds of a run without and with the dot product; checks that both agree."""
+    limits = accelerator.device.plan_limits
+    without = dataclasses.replace(
+        limits, lacks=(*limits.lacks, (NEED, "left out by the benchmark"))
+    )
+    times: tuple[list[float], list[float]] = ([], [])
+    with (
+        Session(accelerator, lower_graph(graph, limits=without)) as old,
+        Session(accelerator, lower_graph(graph, limits=limits)) as new,
+    ):
+        inputs = fill_inputs(old.inputs, {}, seed=3)
+        first = [session.run(inputs) for session in (old, new)]
+        for name, value in first[0].items():
+            assert np.array_equal(value, first[1][name]), name
+        for _ in range(runs):
+            for session, found in zip((old, new), times, strict=True):
+                begin = time.perf_counter()
+                session.run(inputs)
+                found.append(time.perf_counter() - begin)
+    old_time, new_time = map(statistics.median, times)
+    return old_time, new_time
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--backend", action="append", default=[])
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("--match", default="", help="only what has this in its name")
+    options = parser.parse_args()
+    for spec in options.backend or ["vulkan"]:
+        with open_accelerator(spec) as accelerator:
+            lack = accelerator.device.plan_limits.lack(NEED)
+            print(f"{accelerator.name}{f': {lack}' if lack else ''}")
+            print(f"{'':40}{'without':>10}{'with':>10}{'faster':>9}")
+            for name, graph in programs(options.model):
+                if options.match not in name:
+                    continue
+                old, new = measure(accelerator, graph, options.runs)
+                ratio = old / new
+                print(f"{name:40}{old * 1e3:8.2f}ms{new * 1e3:8.2f}ms{ratio:8.2f}x")
+
+
+if __name__ == "__main__":
+    main()
