@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test stress conformance check format links clean distclean
+.PHONY: help setup demo test stress mutation conformance check format links clean distclean
 
 help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
@@ -13,6 +13,7 @@ help:
 	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
 	@echo "make test-coopmat  NVFP4 tests on a CPU driver with cooperative matrices, unpacked beside the system"
 	@echo "make stress     200,000 submissions with random lives: memory stays flat (minutes)"
+	@echo "make mutation   are planted faults found? writes docs/mutation-study.md (half an hour, resumable)"
 	@echo "make check      ruff, mypy, pyright, import contracts"
 	@echo "make format     let ruff reformat and fix"
 	@echo "make setup      only the set-up that each of the others does by itself"
@@ -39,6 +40,9 @@ test-coopmat: setup
 
 stress: setup
 	@TOSAVK_STRESS=$${TOSAVK_STRESS:-200000} TOSAVK_VALIDATION=0 $(PYTEST) tests/stress -k vulkan -o timeout=7200 $(ARGS)
+
+mutation: setup
+	@.venv/bin/python tools/driver_env.py .venv/bin/python tools/mutation.py $(ARGS)
 
 check:
 	@$(PYTHON) tools/bootstrap.py python
