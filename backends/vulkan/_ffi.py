@@ -77,7 +77,8 @@ const = Constants()
 @cache
 def structure_type(name: str) -> int:
     """The sType value of a struct, by the specification's naming rule."""
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9])(?=[A-Z])", "_", name[2:])
+    ends = r"(?<=[a-z])(?=[A-Z0-9])|(?<=[0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    snake = re.sub(ends, "_", name[2:])
     snake = re.sub(r"VULKAN_1(\d)", r"VULKAN_1_\1", snake.upper())
     return int(getattr(const, f"STRUCTURE_TYPE_{snake}"))
 
@@ -247,7 +248,15 @@ INSTANCE_OPTIONAL = (
     "vkCreateDebugUtilsMessengerEXT",
     "vkDestroyDebugUtilsMessengerEXT",
     "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
+    "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV",
 )
+_NEWER_TYPES = {
+    "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV": (
+        "VkResult (*)(VkPhysicalDevice, uint32_t *, uint32_t *)"
+    )
+}
+"""Functions that the C types lack; structures are given as words."""
+
 DEVICE_FUNCTIONS = (
     "vkAllocateCommandBuffers",
     "vkAllocateDescriptorSets",
@@ -345,10 +354,15 @@ class Loader:
         return resolve
 
 
+def prototype(name: str) -> str:
+    """The C type of a pointer to a Vulkan function."""
+    return _NEWER_TYPES.get(name, f"PFN_{name}")
+
+
 def _typed(name: str, pointer: Cdata) -> Function | None:
     if pointer == NULL:
         return None
-    function: Function = ffi.cast(f"PFN_{name}", pointer)
+    function: Function = ffi.cast(prototype(name), pointer)
     return function
 
 

@@ -52,6 +52,19 @@ FINAL = BarrierScope(
 )
 """After the last dispatch: for the host and for copies."""
 
+PARTS = BarrierScope(_COMPUTE, _STORAGE_WRITE, _COMPUTE, _STORAGE_WRITE)
+"""Between the parts of one CONCAT, for validation layers only: they go by the ranges of
+descriptors, and do not know that the parts write disjoint words. It makes nothing visible
+to reads, so that a barrier missing elsewhere is still seen."""
+
+EVERYTHING = BarrierScope(
+    const.PIPELINE_STAGE_2_ALL_COMMANDS_BIT,
+    const.ACCESS_2_MEMORY_WRITE_BIT,
+    const.PIPELINE_STAGE_2_ALL_COMMANDS_BIT,
+    const.ACCESS_2_MEMORY_READ_BIT | const.ACCESS_2_MEMORY_WRITE_BIT,
+)
+"""Between submissions, see `ordering`."""
+
 STAGED_FOR_HOST = BarrierScope(_COPY, _COPY_WRITE, _HOST, _HOST_READ)
 """After a copy that the host will read."""
 

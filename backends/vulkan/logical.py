@@ -11,12 +11,14 @@ from typing import Protocol
 from tosavk.backends.vulkan._ffi import (
     NULL,
     Cdata,
+    Function,
     Scratch,
     const,
     error_of,
     ffi,
 )
 from tosavk.backends.vulkan.instance import Instance
+from tosavk.backends.vulkan.ordering import Ordering
 from tosavk.backends.vulkan.probe import (
     COOPERATIVE_MATRIX,
     COOPERATIVE_MATRIX_2,
@@ -65,10 +67,8 @@ class LogicalDevice:
         queue: the only VkQueue.
         queue_family: its family.
         poisoned: whether the device was lost; sticky.
-        keeps_order: whether every submission waits for all earlier ones, also where
-            nothing asks for it. Newer validation layers look across submissions, but
-            lose track of the fences of work that waits for a gate (1.4.364), and would
-            report hazards that are none.
+        validates: whether the validation layer looks on.
+        submit: `vkQueueSubmit2`, or what the validation layer needs in its place.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class LogicalDevice:
         self.record = record
         self.queue_family = family
         self.poisoned = False
-        self.keeps_order = instance.validates
+        self.validates = instance.validates
+        self._ordering: Ordering | None = None
         if record.driver_id == const.DRIVER_ID_GOOGLE_SWIFTSHADER:
             instance.ignore(UNSAID_IMPORT)
         self._overdue = False
@@ -105,6 +106,11 @@ class LogicalDevice:
             except Error as error:
                 raise DeviceCreationFailed(f"{record.name}: {error}") from error
             undo.callback(self.calls.vkDestroyFence, self.handle, fence, NULL)
+            self.submit: Function = self.calls.vkQueueSubmit2
+            if self.validates:
+                self._ordering = Ordering(self, family)
+                undo.callback(self._ordering.free)
+                self.submit = self._ordering.submit
             self._idle = ffi.new("VkFence[1]", [fence])
             self._undo = undo.pop_all()
 
@@ -133,6 +139,11 @@ class LogicalDevice:
         code = getattr(self.calls, call)(self.handle, info, NULL, out)
         self.check(code, f"{call} ({what})" if what else call)
         return out[0]
+
+    def note_gated(self) -> None:
+        """Work that waits for a gate was submitted."""
+        if self._ordering is not None:
+            self._ordering.begin()
 
     def create_fence(self) -> Cdata:
         """A new unsignalled VkFence."""
@@ -337,6 +348,8 @@ def _create(
         v12.shaderInt8 = v12.storageBuffer8BitAccess = 1
         wanted = [1, 1, 0, 0, 1, 1, 1]
         first = matrix_2_struct(scratch, wanted, following=first)
+        # Their modules are SPIR-V 1.6, which says the work-group width as LocalSizeId.
+        v13.maintenance4 = 1
     queue = scratch.struct(
         "VkDeviceQueueCreateInfo",
         queueFamilyIndex=family,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tosavk.backends.vulkan._ffi import NULL, Calls, Cdata, Scratch, const
 from tosavk.backends.vulkan.blocks import Block
-from tosavk.backends.vulkan.commands import BETWEEN, FINAL, VISIBLE, Barrier
+from tosavk.backends.vulkan.commands import BETWEEN, FINAL, PARTS, VISIBLE, Barrier
 from tosavk.backends.vulkan.descriptors import DescriptorSets, Range
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import Placement
@@ -40,7 +40,7 @@ class Step:
         layout: its layouts.
         params: push constants as `uint32_t[]`, or NULL.
         groups: work groups along x, y and z.
-        barrier: whether a barrier goes in front.
+        barrier: the barrier that goes in front, or None.
         fixed: the set of a dispatch that touches only the arena, as
             `VkDescriptorSet[1]`; None if its set belongs to the recording.
         moving: number of the recording's set, if `fixed` is None.
@@ -50,7 +50,7 @@ class Step:
     layout: Layout
     params: Cdata
     groups: tuple[int, int, int]
-    barrier: bool
+    barrier: Barrier | None
     fixed: Cdata | None
     moving: int
 
@@ -117,6 +117,7 @@ class VulkanProgram:
         self._arena_bytes = plan.arena_bytes
         self._scratch = Scratch()
         self._between = Barrier(self._scratch, BETWEEN)
+        self._parts = Barrier(self._scratch, PARTS)
         self._final = Barrier(self._scratch, FINAL)
         limits = device.record.limits
         prologue = [_job(d, plan, pipelines, limits) for d in plan.prologue]
@@ -139,13 +140,16 @@ class VulkanProgram:
             fixed = DescriptorSets(device, sets.fixed_layouts)
             undo.callback(fixed.free)
             fixed.write([self.ranges(operands) for operands in sets.fixed])
-            steps = [
-                self._step(pipelines, job, made[job.key], fixed, number)
-                for job, number in zip((*prologue, *main), numbers, strict=True)
-            ]
+            steps: list[Step] = []
+            last: _Job | None = None
+            for job, number in zip((*prologue, *main), numbers, strict=True):
+                barrier = self._barrier(job, last)
+                step = self._step(pipelines, job, made[job.key], barrier, fixed, number)
+                steps.append(step)
+                last = job
             self._run_once(steps[: len(prologue)], transfers)
             self.steps = steps[len(prologue) :]
-            ordered = device.keeps_order or _needs_order(main, len(self._slots))
+            ordered = _needs_order(main, len(self._slots))
             self._opening = Barrier(self._scratch, BETWEEN if ordered else VISIBLE)
             self.moving = sets.moving
             self.moving_layouts = sets.moving_layouts
@@ -200,11 +204,20 @@ class VulkanProgram:
         """Gives everything back; the device no longer uses it."""
         self._device.dispose(self._undo.close)
 
+    def _barrier(self, job: _Job, last: _Job | None) -> Barrier | None:
+        """What stands between a dispatch and the last one."""
+        if job.dispatch.barrier:
+            return self._between
+        if self._device.validates and last is not None and _is_next_part(job, last):
+            return self._parts
+        return None
+
     def _step(
         self,
         pipelines: Pipelines,
         job: _Job,
         pipeline: Cdata,
+        barrier: Barrier | None,
         fixed: DescriptorSets,
         number: tuple[bool, int],
     ) -> Step:
@@ -214,7 +227,7 @@ class VulkanProgram:
             layout=pipelines.layout(job.kernel),
             params=self._scratch.array("uint32_t", job.dispatch.params),
             groups=job.groups,
-            barrier=job.dispatch.barrier,
+            barrier=barrier,
             fixed=fixed.sets[index] if is_fixed else None,
             moving=index,
         )
@@ -224,8 +237,8 @@ class VulkanProgram:
     ) -> None:
         calls = self._device.calls
         for step in steps:
-            if step.barrier:
-                calls.vkCmdPipelineBarrier2(commands, self._between.info)
+            if step.barrier is not None:
+                calls.vkCmdPipelineBarrier2(commands, step.barrier.info)
             bound = moving[step.moving] if step.fixed is None else step.fixed
             step.record(calls, commands, bound)
         calls.vkCmdPipelineBarrier2(commands, self._final.info)
@@ -327,6 +340,16 @@ def _needs_order(jobs: Sequence[_Job], slots: int) -> bool:
         operand.buffer >= slots
         for job in jobs
         for operand in job.dispatch.operands[-job.kernel.outputs :]
+    )
+
+
+def _is_next_part(job: _Job, last: _Job) -> bool:
+    """Whether two dispatches write parts of one CONCAT."""
+    one, two = last.dispatch, job.dispatch
+    return (
+        one.kernel == two.kernel == "concat"
+        and one.operator == two.operator
+        and one.operands[-1] == two.operands[-1]
     )
 
 

@@ -55,7 +55,7 @@ class VulkanRecording:
         self._device = device
         self._handle = handle
         self._queue = device.queue
-        self._submit: Function = calls.vkQueueSubmit2
+        self._submit: Function = device.submit
         self._status: Function = calls.vkGetFenceStatus
         self._program: VulkanProgram | None = None
         self._sets: DescriptorSets | None = None
@@ -133,6 +133,7 @@ class VulkanRecording:
         if code:
             raise self._device.failure(code, "vkQueueSubmit2")
         gate.hold(value)
+        self._device.note_gated()
 
     def poll(self) -> bool:
         """Whether the last launch is complete; never blocks.
@@ -172,9 +173,8 @@ class VulkanRecording:
 
     def _reset_and_submit(self, *args: Cdata) -> int:
         """vkQueueSubmit2, once the fence has been reset."""
-        calls = self._device.calls
-        code = calls.vkResetFences(self._handle, 1, self._fences)
+        code = self._device.calls.vkResetFences(self._handle, 1, self._fences)
         if code:
             raise self._device.failure(code, "vkResetFences")
-        self._submit = calls.vkQueueSubmit2
+        self._submit = self._device.submit
         return int(self._submit(*args))

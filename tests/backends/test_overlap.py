@@ -136,7 +136,6 @@ def test_validation_sees_the_order_over_the_arena(
         VulkanOptions(pipeline_cache=False),
         library=library_of_tests(),
     )
-    device._logical.keeps_order = False  # pyright: ignore[reportPrivateUsage]
     with Accelerator(device) as accelerator:
         context = accelerator.create_context()
         plan = plans.chain_plan(N, np.arange(N, dtype=np.uint32))

@@ -88,7 +88,7 @@ def checked_functions() -> frozenset[str]:
     return frozenset(
         name
         for name in names
-        if _ffi.ffi.typeof(f"PFN_{name}").result.cname == "enum VkResult"
+        if _ffi.ffi.typeof(_ffi.prototype(name)).result.cname == "enum VkResult"
     )
 
 

@@ -69,7 +69,7 @@ class Door:
 
     def __call__(self, name: str, function: _ffi.Function) -> _ffi.Function:
         """Wraps one function."""
-        result = _ffi.ffi.typeof(f"PFN_{name}").result
+        result = _ffi.ffi.typeof(_ffi.prototype(name)).result
         checked = result.cname == "enum VkResult"
 
         if name == "vkDeviceWaitIdle":
