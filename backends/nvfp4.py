@@ -29,7 +29,7 @@ from tosavk.lowering.nvfp4.artifact import (
     Program,
     Projection,
 )
-from tosavk.lowering.nvfp4.kernels import Choice
+from tosavk.lowering.nvfp4.kernels import Choice, kernel_named
 
 _INPUT = BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT
 _OUTPUT = BufferUsage.TRANSFER_SOURCE | BufferUsage.PROGRAM_OUTPUT
@@ -49,6 +49,7 @@ class Nvfp4Session:
         program: Program,
         *,
         numerics: Numerics = Numerics.STRICT,
+        kernel: str = "",
         owns_accelerator: bool = False,
     ) -> None:
         """Loads `program` in a context of its own.
@@ -57,6 +58,8 @@ class Nvfp4Session:
             accelerator: where to.
             program: what an artifact holds.
             numerics: FAST also allows kernels that are not strict.
+            kernel: the one kernel to take, such as "khr" or "nv" (docs/nvfp4.md); "" for
+                the best that the device has.
             owns_accelerator: the accelerator is closed with the session, also when
                 loading fails.
 
@@ -69,7 +72,12 @@ class Nvfp4Session:
         if owns_accelerator:
             self._closing.enter_context(accelerator)
         try:
-            lowered = lower_checked(accelerator.device, program, numerics=numerics)
+            lowered = lower_checked(
+                accelerator.device,
+                program,
+                numerics=numerics,
+                asked=kernel_named(kernel),
+            )
             self.program = program
             self.plan = lowered.plan
             self.choice: Choice = lowered.choice
@@ -208,6 +216,7 @@ class Projected:
         bias: Array | None = None,
         residual: bool = False,
         numerics: Numerics = Numerics.STRICT,
+        kernel: str = "",
         owns_accelerator: bool = False,
     ) -> None:
         """Loads the weights.
@@ -220,6 +229,7 @@ class Projected:
             bias: [n], added before the activation.
             residual: every run takes an array [tokens, n] that is added at the end.
             numerics: FAST also allows kernels that are not strict.
+            kernel: see `Nvfp4Session`.
             owns_accelerator: see `Nvfp4Session`.
 
         Raises:
@@ -239,7 +249,7 @@ class Projected:
                 m=tokens, n=weights.n, k=weights.k, activation=activation, extras=extras
             )
             self._session = undo.enter_context(
-                Nvfp4Session(accelerator, program, numerics=numerics)
+                Nvfp4Session(accelerator, program, numerics=numerics, kernel=kernel)
             )
             self._session.write("packed", weights.packed)
             self._session.write("scales", weights.block_scales)

@@ -105,6 +105,7 @@ def load(
     bias: NDArray[Any] | None = None,
     residual: bool = False,
     numerics: str | Numerics = Numerics.STRICT,
+    kernel: str = "",
 ) -> Projected:
     """Loads weights on a device; close the result, or use `with`.
 
@@ -118,6 +119,8 @@ def load(
         bias: float32 [n], added before the activation.
         residual: every run takes an array [tokens, n] that is added at the end.
         numerics: "strict" (the same bits on every device) or "fast".
+        kernel: one kernel to take: "scalar", "subgroup", "gemv", "fragments", "khr" or
+            "nv"; "" for the best that the device has.
 
     Raises:
         InvalidArgument: a value that can never be right.
@@ -138,6 +141,7 @@ def load(
         bias=bias,
         residual=residual,
         numerics=mode,
+        kernel=kernel,
         owns_accelerator=owns,
     )
 
@@ -151,6 +155,7 @@ def matmul(
     bias: NDArray[Any] | None = None,
     residual: NDArray[Any] | None = None,
     numerics: str | Numerics = Numerics.STRICT,
+    kernel: str = "",
 ) -> NDArray[np.float32]:
     """`act(x w^T + bias) + residual`, once; `load` keeps the weights on the device.
 
@@ -162,6 +167,7 @@ def matmul(
         bias: float32 [n].
         residual: float32 [m, n], or [n] for one token.
         numerics: see `load`.
+        kernel: see `load`.
 
     Returns:
         float32 [m, n], or [n] for one token.
@@ -184,6 +190,7 @@ def matmul(
         bias=bias,
         residual=more is not None,
         numerics=numerics,
+        kernel=kernel,
     ) as layer:
         y = layer.run(rows, residual=more)
     return y.reshape(*array.shape[:-1], y.shape[-1])

@@ -12,6 +12,7 @@ of the module itself, and the compiler's version; a test compares them.
 
 SPIR-V 1.5 (`--target-env vulkan1.2`) is made on purpose: from 1.6 on glslang writes the
 work-group width as LocalSizeId, which a device accepts only with `maintenance4` enabled.
+Sources with GL_NV_cooperative_matrix2 need 1.6; the backend enables it with that.
 
 Only the standard library is used. Exit codes: 0 good, 1 a module is stale or a source
 does not compile, 2 a tool is missing or a kernel is unknown.
@@ -33,6 +34,7 @@ from pathlib import Path
 SHADERS = Path(__file__).resolve().parents[1] / "shaders"
 TARGET_ENV = "vulkan1.2"
 VALIDATION_ENV = "vulkan1.3"
+NEWER_ENV, NEEDS_NEWER = "vulkan1.3", b"GL_NV_cooperative_matrix2"
 MANIFEST_VERSION = 1
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
@@ -155,7 +157,9 @@ def compile_source(source: Path, tools: Tools) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder) / "module.spv"
         # The source goes by its bare name: nothing of this machine enters the module.
-        command = [tools.glslang, "--quiet", "--target-env", TARGET_ENV, "-I."]
+        newer = NEEDS_NEWER in source.read_bytes()
+        target = NEWER_ENV if newer else TARGET_ENV
+        command = [tools.glslang, "--quiet", "--target-env", target, "-I."]
         command += ["-o", str(module), source.name]
         compiled = subprocess.run(
             command,

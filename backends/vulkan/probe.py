@@ -27,13 +27,15 @@ from tosavk.backends.vulkan._ffi import (
 from tosavk.backends.vulkan.instance import API_VERSION, Instance
 from tosavk.backends.vulkan.layers import version_text
 from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
+from tosavk.core import switches
 from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
-from tosavk.core.plan import MatrixShape
+from tosavk.core.plan import MatrixGrid, MatrixShape
 
 PORTABILITY_SUBSET = "VK_KHR_portability_subset"
 HOST_MEMORY = "VK_EXT_external_memory_host"
 COOPERATIVE_MATRIX = "VK_KHR_cooperative_matrix"
 COOPERATIVE_MATRIX_2 = "VK_NV_cooperative_matrix2"
+MULTIPROCESSORS = "VK_NV_shader_sm_builtins"
 MATRIX_2_FEATURES = 7
 """Features of VkPhysicalDeviceCooperativeMatrix2FeaturesNV, in order: workgroup scope,
 flexible dimensions, reductions, conversions, operations on elements, tensor addressing,
@@ -41,6 +43,7 @@ block loads."""
 
 _MATRIX_2_NEEDED = (0, 1, 4, 5, 6)
 _MATRIX_2_TYPE = 1000593000
+_GRID_TYPE, _GRID_WORDS, _WORKGROUP_SCOPE = 1000593001, 14, 2
 _WORDS_BEFORE = 4
 MIN_STORAGE_BUFFERS = 4
 _LEAST_DIFFERENCE = (1 << 31) - 1
@@ -181,6 +184,9 @@ class DeviceRecord:
         memory_types: the memory types in order.
         memory_heaps: the heaps in order.
         matrix_shapes: cooperative FP16 products with FP32 sums of one subgroup.
+        matrix_grids: those of a whole work group.
+        compute_units: multiprocessors; 0 if the driver does not tell.
+        switches: what is left alone, although the device may offer it.
     """
 
     index: int
@@ -201,6 +207,9 @@ class DeviceRecord:
     memory_types: tuple[MemoryType, ...] = ()
     memory_heaps: tuple[MemoryHeap, ...] = ()
     matrix_shapes: tuple[MatrixShape, ...] = ()
+    matrix_grids: tuple[MatrixGrid, ...] = ()
+    compute_units: int = 0
+    switches: frozenset[str] = frozenset()
 
     @property
     def queue_family(self) -> int | None:
@@ -230,6 +239,7 @@ class DeviceRecord:
         found["api_version"] = version_text(self.api_version)
         found["device_type"] = self.device_type.name.lower()
         found["extensions"] = sorted(self.extensions)
+        found["switches"] = sorted(self.switches)
         return found
 
 
@@ -300,6 +310,8 @@ def unsuitable(record: DeviceRecord) -> str | None:
 def subgroup_lack(record: DeviceRecord) -> str:
     """Why kernels cannot use subgroups; "" if they can."""
     limits = record.limits
+    if off := switches.switched_off(record.switches, switches.SUBGROUP):
+        return off
     wanted = const.SUBGROUP_FEATURE_BASIC_BIT | const.SUBGROUP_FEATURE_SHUFFLE_BIT
     if not limits.subgroup_stages & const.SHADER_STAGE_COMPUTE_BIT:
         return "compute shaders have no subgroup operations"
@@ -313,6 +325,10 @@ def subgroup_lack(record: DeviceRecord) -> str:
 def matrix_lack(record: DeviceRecord) -> str:
     """Why kernels cannot use cooperative matrices; "" if they can."""
     features = record.features
+    if off := switches.switched_off(
+        record.switches, switches.COOPMAT, switches.FP16, switches.SUBGROUP
+    ):
+        return off
     if COOPERATIVE_MATRIX not in record.extensions:
         return f"the driver has no {COOPERATIVE_MATRIX}"
     for name, offered in (
@@ -332,6 +348,10 @@ def matrix_lack(record: DeviceRecord) -> str:
 def matrix_2_lack(record: DeviceRecord) -> str:
     """Why kernels cannot use matrices of a whole work group; "" if they can."""
     features = record.features
+    if off := switches.switched_off(
+        record.switches, switches.COOPMAT, switches.FP16, switches.SUBGROUP
+    ):
+        return off
     if COOPERATIVE_MATRIX_2 not in record.extensions:
         return f"the driver has no {COOPERATIVE_MATRIX_2}"
     if not features.cooperative_matrix_2:
@@ -343,11 +363,15 @@ def matrix_2_lack(record: DeviceRecord) -> str:
     ):
         if not offered:
             return f"the driver lacks the feature {name}"
+    if not record.matrix_grids:
+        return "no cooperative matrix of FP16 with FP32 sums and work-group scope"
     return matrix_lack(record)
 
 
 def int8_dot_lack(record: DeviceRecord) -> str:
     """Why kernels cannot use integer dot products; "" if they can."""
+    if off := switches.switched_off(record.switches, switches.INT8_DOT):
+        return off
     if record.features.integer_dot_product:
         return ""
     return "the driver lacks the feature shaderIntegerDotProduct"
@@ -452,6 +476,8 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
     chain += [v11, v12] if version >= _VERSION_1_2 else []
     chain += [v13] if version >= API_VERSION else []
     chain += [host_memory] if chain and HOST_MEMORY in extensions else []
+    units = scratch.struct("VkPhysicalDeviceShaderSMBuiltinsPropertiesNV")
+    chain += [units] if chain and MULTIPROCESSORS in extensions else []
     properties = scratch.struct("VkPhysicalDeviceProperties2", pNext=_linked(chain))
     if chain:
         calls.vkGetPhysicalDeviceProperties2(handle, properties)
@@ -507,6 +533,10 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
         matrix_shapes=(
             _matrix_shapes(calls, handle) if features.cooperative_matrix else ()
         ),
+        matrix_grids=(
+            _matrix_grids(calls, handle) if features.cooperative_matrix_2 else ()
+        ),
+        compute_units=int(units.shaderSMCount),
         queue_families=_queue_families(calls, handle),
         **_memory(calls, handle),
     )
@@ -651,6 +681,29 @@ def _matrix_shapes(calls: Calls, handle: Cdata) -> tuple[MatrixShape, ...]:
         and not e.saturatingAccumulation
     }
     return tuple(shapes)
+
+
+def _matrix_grids(calls: Calls, handle: Cdata) -> tuple[MatrixGrid, ...]:
+    """What FP16 products with FP32 sums a work group makes, each once."""
+    name = "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV"
+    query = getattr(calls, name, None)
+    count = ffi.new("uint32_t *")
+    if query is None or query(handle, count, NULL) < 0 or not count[0]:
+        return ()
+    # VkCooperativeMatrixFlexibleDimensionsPropertiesNV, which the C types lack: sType,
+    # padding, pNext (two words), granularities of M, N and K, types of A, B, C and the
+    # result, saturatingAccumulation, scope, workgroupInvocations.
+    words = [_GRID_TYPE, *[0] * (_GRID_WORDS - 1)] * count[0]
+    found = ffi.new("uint32_t[]", words)
+    if query(handle, count, found) < 0:
+        return ()
+    half, single = const.COMPONENT_TYPE_FLOAT16_KHR, const.COMPONENT_TYPE_FLOAT32_KHR
+    grids: dict[MatrixGrid, None] = {}
+    for at in range(0, _GRID_WORDS * count[0], _GRID_WORDS):
+        m, n, k, *rest, width = (int(word) for word in found[at + 4 : at + 14])
+        if rest == [half, half, single, single, 0, _WORKGROUP_SCOPE]:
+            grids[MatrixGrid(m, n, k, width)] = None
+    return tuple(grids)
 
 
 def _extensions(calls: Calls, handle: Cdata) -> frozenset[str]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tosavk.core.errors import ResourceLimit
+from tosavk.core.errors import InvalidArgument, ResourceLimit
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.lowering.nvfp4.artifact import Mode, Program, Projection
-from tosavk.lowering.nvfp4.fast import (
+from tosavk.lowering.nvfp4.tiles import (
     FEW_TOKENS,
+    FRAGMENTS,
     GEMM,
-    gemm_tile,
+    GEMV,
+    MOST_GEMV_TOKENS,
+    NV,
+    FastTile,
+    fast_tile,
 )
 from tosavk.shaders.catalogue import kernels
 
@@ -21,9 +26,23 @@ SUBGROUP = "nvfp4_subgroup"
 STRICT_KERNELS = (SUBGROUP, SCALAR)
 """Kernels with strict sums, best first; their results have the same bits."""
 
-FAST_KERNELS = (GEMM,)
+FAST_KERNELS = (NV, GEMV, FRAGMENTS, GEMM)
 """Kernels that round activations to FP16, best first; for matrices that tokens share."""
 
+NAMES = {
+    "scalar": SCALAR,
+    "subgroup": SUBGROUP,
+    "gemv": GEMV,
+    "fragments": FRAGMENTS,
+    "khr": GEMM,
+    "nv": NV,
+}
+"""What a kernel is asked for by."""
+
+SLOWER = (
+    "offered, but slower than KHR matrices where it was measured "
+    "(docs/nvfp4-kernels.md); kernel='nv' asks for it"
+)
 _MAX_SUMS = LANES
 
 
@@ -41,11 +60,14 @@ class Choice:
 
     Attributes:
         kernel: name in the catalogue.
-        rejected: better kernels that were not taken, best first.
+        rejected: better kernels that were not taken, best first; and those that the
+            device offers, but nobody asked for.
+        tile: how a fast kernel cuts the product.
     """
 
     kernel: str
     rejected: tuple[Rejected, ...] = ()
+    tile: FastTile | None = None
 
     def __str__(self) -> str:
         """The kernel, and the reason why each better one was not taken."""
@@ -61,12 +83,26 @@ class Tile:
     tokens: int
 
 
+def kernel_named(name: str) -> str:
+    """The catalogue's name of a kernel that is asked for; "" for "".
+
+    Raises:
+        InvalidArgument: there is no such kernel.
+    """
+    if name and name not in NAMES and name not in NAMES.values():
+        raise InvalidArgument(
+            f"NVFP4 kernel {name!r} is unknown; choose one of {', '.join(NAMES)}"
+        )
+    return NAMES.get(name, name)
+
+
 def choose(
     limits: PlanLimits,
     *,
     program: Program,
     numerics: Numerics = Numerics.STRICT,
     broken: Mapping[str, str] | None = None,
+    asked: str = "",
 ) -> Choice:
     """The best kernel for a program that a device can run.
 
@@ -75,28 +111,23 @@ def choose(
         program: what is to be computed.
         numerics: FAST also allows kernels that are not strict.
         broken: kernels that must not be used, with the reason.
+        asked: the one kernel to take, by its name in the catalogue; "" for the best.
 
     Raises:
-        ResourceLimit: the device can run none.
+        ResourceLimit: the device can run none, or not the one that was asked for.
     """
-    table = kernels()
     rejected: list[Rejected] = []
     for name in (*FAST_KERNELS, *STRICT_KERNELS):
-        kernel = table[name]
-        if not kernel.strict and not _wanted(program):
+        if asked not in ("", name) or not (asked or _meant(name, program)):
             continue
-        reason = (broken or {}).get(name, "") or limits.lack(kernel.needs)
-        if not kernel.strict and numerics is Numerics.STRICT:
-            reason = "its results are not strict; numerics='fast' allows it"
-        if not reason and not kernel.strict and isinstance(program, Projection):
-            reason = _fast_lack(program, limits)
-        if not reason and limits.max_storage_buffers < len(kernel.bindings):
-            reason = (
-                f"it binds {len(kernel.bindings)} storage buffers, the device allows "
-                f"{limits.max_storage_buffers}"
-            )
+        tile, reason = None, (broken or {}).get(name, "")
+        reason = reason or _lack(name, program, limits, numerics)
+        if not reason and name in FAST_KERNELS and isinstance(program, Projection):
+            tile, reason = fast_tile(name, program, limits)
+        if not reason and name == NV and not asked:
+            reason = SLOWER
         if not reason:
-            return Choice(name, tuple(rejected))
+            return Choice(name, tuple(rejected), tile)
         rejected.append(Rejected(name, reason))
     raise ResourceLimit(
         "no NVFP4 kernel fits the device: "
@@ -104,20 +135,30 @@ def choose(
     )
 
 
-def _wanted(program: Program) -> bool:
-    """Whether fast kernels are for this kind of program."""
-    return (
-        isinstance(program, Projection)
-        and program.mode is Mode.SHARED
-        and program.m > FEW_TOKENS
-    )
+def _meant(name: str, program: Program) -> bool:
+    """Whether a kernel is for this kind of program."""
+    if name in STRICT_KERNELS:
+        return True
+    if not isinstance(program, Projection) or program.mode is not Mode.SHARED:
+        return False
+    return program.m <= MOST_GEMV_TOKENS if name == GEMV else program.m > FEW_TOKENS
 
 
-def _fast_lack(program: Projection, limits: PlanLimits) -> str:
-    """Why a fast kernel cannot make a product on a device; "" if it can."""
-    if gemm_tile(program.m, limits) is None:
-        return "no cooperative matrix of the device has a tile that fits its limits"
-    return ""
+def _lack(name: str, program: Program, limits: PlanLimits, numerics: Numerics) -> str:
+    """Why a kernel cannot run a program on a device, whatever its tile; "" if it can."""
+    kernel = kernels()[name]
+    if name in FAST_KERNELS:
+        if not isinstance(program, Projection) or program.mode is not Mode.SHARED:
+            return "it is for tokens that share one matrix"
+        if numerics is Numerics.STRICT:
+            return "its results are not strict; numerics='fast' allows it"
+    reason = limits.lack(kernel.needs)
+    if not reason and limits.max_storage_buffers < len(kernel.bindings):
+        reason = (
+            f"it binds {len(kernel.bindings)} storage buffers, the device allows "
+            f"{limits.max_storage_buffers}"
+        )
+    return reason
 
 
 def tile_for(kernel: str, *, m: int, n: int) -> Tile:

@@ -36,14 +36,14 @@ from tosavk.lowering.nvfp4.artifact import (
     Program,
     Projection,
 )
-from tosavk.lowering.nvfp4.fast import Launch, fast_launches, finish_launch
 from tosavk.lowering.nvfp4.kernels import (
-    FAST_KERNELS,
     LANES,
     Choice,
     choose,
     tile_for,
 )
+from tosavk.lowering.nvfp4.launches import Launch, finish_launch
+from tosavk.lowering.nvfp4.tiles import FastTile
 from tosavk.shaders.catalogue import kernels
 
 
@@ -77,6 +77,7 @@ def lower_nvfp4(
     limits: PlanLimits | None = None,
     numerics: Numerics = Numerics.STRICT,
     broken: Mapping[str, str] | None = None,
+    asked: str = "",
 ) -> LoweredNvfp4:
     """Lowers an NVFP4 program.
 
@@ -85,12 +86,33 @@ def lower_nvfp4(
         limits: what the device offers.
         numerics: FAST also allows kernels that are not strict.
         broken: kernels that must not be used, with the reason.
+        asked: the one kernel to take, by its name in the catalogue; "" for the best.
 
     Raises:
         ResourceLimit: a tensor is larger than the device's storage buffers, or no
             kernel fits.
     """
     limits = limits or PlanLimits(max_storage_buffers=8)
+    instead = limits.lack("kernels")
+    if not instead:
+        choice = choose(
+            limits, program=program, numerics=numerics, broken=broken, asked=asked
+        )
+    elif asked:
+        raise ResourceLimit(f"no kernel {asked}: the device has {instead}")
+    else:
+        choice = Choice(instead)
+    return lower_with(choice, program, limits=limits, numerics=numerics)
+
+
+def lower_with(
+    choice: Choice, program: Program, *, limits: PlanLimits, numerics: Numerics
+) -> LoweredNvfp4:
+    """Lowers a program with a kernel, and a tile, that was chosen for it or its like.
+
+    Raises:
+        ResourceLimit: a tensor is larger than the device's storage buffers.
+    """
     slots = slots_of(program)
     for slot in slots:
         if slot.nbytes > limits.max_storage_buffer_range:
@@ -101,13 +123,12 @@ def lower_nvfp4(
             )
     if limits.lack("kernels"):
         plan = Plan(slots, (), (), (), (), (), numerics)
-        return LoweredNvfp4(program, plan, Choice(limits.lack("kernels")))
-    choice = choose(limits, program=program, numerics=numerics, broken=broken)
+        return LoweredNvfp4(program, plan, choice)
     build = _Build(slots, choice.kernel, limits)
     if isinstance(program, Experts):
         _lower_experts(program, build)
-    elif choice.kernel in FAST_KERNELS:
-        _lower_fast(program, build)
+    elif choice.tile is not None:
+        _lower_fast(program, build, choice.tile)
     else:
         _lower_projection(program, build)
     plan = Plan(
@@ -372,9 +393,10 @@ def _lower_projection(program: Projection, build: _Build) -> None:
         build.add(product, "NVFP4_PROJECTION", barrier=row.shared and e > 0)
 
 
-def _lower_fast(program: Projection, build: _Build) -> None:
+def _lower_fast(program: Projection, build: _Build, tile: FastTile) -> None:
     """A fast kernel, which knows one matrix and one tensor scale; the rest behind it."""
-    steps = fast_launches(program, build.limits)
+    activation = Activation.NONE if program.extras else program.activation
+    steps = tile.steps(program, activation)
     x, y = build.slot("x"), build.slot("y")
     scale, bias, residual = build.slot("tensor_scale"), x, x
     factor, target = scale, y

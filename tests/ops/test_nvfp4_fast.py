@@ -5,7 +5,7 @@ have to keep the strict bound. `make test-coopmat` runs this on a CPU driver tha
 them.
 """
 
-import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,40 +14,24 @@ from numpy.typing import NDArray
 
 from harness.running import Devices
 from tosavk.backends.nvfp4 import Nvfp4Session
-from tosavk.backends.nvfp4_check import variants_of
 from tosavk.backends.nvfp4_oracle import evaluate
-from tosavk.core.plan import MatrixShape, Numerics, PlanLimits
-from tosavk.lowering.nvfp4.artifact import Activation, Experts, Extra, Projection
-from tosavk.lowering.nvfp4.fast import GEMM, gemm_tile
-from tosavk.lowering.nvfp4.kernels import (
-    FAST_KERNELS,
-    SCALAR,
-    SUBGROUP,
-    Choice,
-    choose,
-)
-from tosavk.lowering.nvfp4.lower import lower_nvfp4
+from tosavk.core import nvfp4
+from tosavk.core.errors import ResourceLimit
+from tosavk.core.plan import Numerics
+from tosavk.lowering.nvfp4.artifact import Activation, Extra, Projection
+from tosavk.lowering.nvfp4.kernels import FAST_KERNELS, SCALAR, SUBGROUP, choose
+
+pytestmark = pytest.mark.nvfp4
 
 Array = NDArray[Any]
-NVIDIA = PlanLimits(
-    max_storage_buffers=64,
-    max_workgroup_invocations=1024,
-    shared_bytes=49152,
-    subgroup_size=32,
-    matrix_shapes=(
-        MatrixShape(16, 16, 16),
-        MatrixShape(16, 8, 16),
-        MatrixShape(16, 8, 8),
-    ),
-    lacks=(("matrices2", "not here"),),
-)
+Given = dict[str, Array]
 
 
-def filled(program: Projection) -> dict[str, Array]:
+def filled(program: Projection) -> Given:
     rng = np.random.default_rng(program.m)
     m, n, k = program.m, program.n, program.k
     rows = n if program.extras & Extra.ROW_SCALES else 1
-    given: dict[str, Array] = {
+    given: Given = {
         "x": rng.standard_normal((m, k)).astype(np.float32),
         "packed": rng.integers(0, 256, (n, k // 2)).astype(np.uint8),
         "scales": rng.integers(0, 127, (n, k // 16)).astype(np.uint8),
@@ -60,8 +44,11 @@ def filled(program: Projection) -> dict[str, Array]:
     return given
 
 
-def check(program: Projection, given: dict[str, Array], y: Array, kernel: str) -> None:
-    """The bound of FP16-rounded activations with FP32 sums, or the strict one."""
+def check(program: Projection, given: Given, y: Array, kernel: str) -> None:
+    """The bounds of docs/nvfp4.md, "The strict sum": of fast kernels, or strict ones.
+
+    Fast: activations rounded to FP16, sums in FP32 that may round towards zero.
+    """
     exact = evaluate(program, given)
     fast = kernel in FAST_KERNELS
     rounded = {**given, "x": given["x"].astype(np.float16).astype(np.float32)}
@@ -76,18 +63,26 @@ def check(program: Projection, given: dict[str, Array], y: Array, kernel: str) -
     assert relative <= 1e-2
 
 
-def run(
-    opened: Devices, spec: str, program: Projection, given: dict[str, Array]
-) -> Array:
+def runs(
+    opened: Devices, spec: str, program: Projection, given: Given
+) -> Iterator[tuple[str, Array]]:
+    """The results of the kernel that the device is due, and of all other fast ones."""
     accelerator = opened.accelerator(spec)
-    with Nvfp4Session(accelerator, program, numerics=Numerics.FAST) as session:
-        y = session.run(given)
-        kernel = session.choice.kernel
-        limits = accelerator.device.plan_limits
-        if not limits.lack("matrices") and program.m > 8:
-            assert kernel == GEMM, str(session.choice)
-    check(program, given, y, kernel)
-    return y
+    limits = accelerator.device.plan_limits
+    fast = Numerics.FAST
+    done: set[str] = set()
+    for asked in ("", *FAST_KERNELS):
+        try:
+            due = choose(limits, program=program, numerics=fast, asked=asked).kernel
+        except ResourceLimit:
+            continue
+        if due in done:
+            continue
+        done.add(due)
+        with Nvfp4Session(accelerator, program, numerics=fast, kernel=asked) as session:
+            # Not another one because its known-answer test failed.
+            assert session.choice.kernel == due, str(session.choice)
+            yield due, session.run(given)
 
 
 @pytest.mark.parametrize(
@@ -96,39 +91,114 @@ def run(
         *[(m, 9, 96) for m in (1, 2, 4, 7, 8)],
         *[(m, 9, 48) for m in (9, 12, 15, 16)],
         *[(m, 9, 48) for m in (33, 64, 70)],
+        (1, 300, 1056),
+        (3, 137, 4128),
+        (8, 41, 8224),
+        (12, 130, 544),
+        (29, 70, 1056),
         (70, 1, 16),
         (70, 65, 528),
-        (64, 70, 1040),
+        (64, 70, 1056),
+        (130, 301, 608),
+        (256, 512, 256),
     ],
 )
 def test_ragged_shapes(
     opened: Devices, vulkan_device: str, m: int, n: int, k: int
 ) -> None:
     program = Projection(m=m, n=n, k=k)
-    run(opened, vulkan_device, program, filled(program))
+    given = filled(program)
+    for kernel, y in runs(opened, vulkan_device, program, given):
+        check(program, given, y, kernel)
+
+
+def test_every_count_of_tokens(opened: Devices, vulkan_device: str) -> None:
+    for m in range(1, 71):
+        program = Projection(m=m, n=5, k=32)
+        given = filled(program)
+        for kernel, y in runs(opened, vulkan_device, program, given):
+            check(program, given, y, kernel)
 
 
 @pytest.mark.parametrize("activation", Activation)
-@pytest.mark.parametrize("extras", [Extra.NONE, Extra(7)])
+@pytest.mark.parametrize("extras", [Extra.NONE, Extra.BIAS, Extra(7)])
+@pytest.mark.parametrize("m", [5, 70])
 def test_epilogues(
-    opened: Devices, vulkan_device: str, activation: Activation, extras: Extra
+    opened: Devices,
+    vulkan_device: str,
+    m: int,
+    activation: Activation,
+    extras: Extra,
 ) -> None:
-    program = Projection(m=70, n=20, k=64, activation=activation, extras=extras)
-    run(opened, vulkan_device, program, filled(program))
-
-
-def test_nothing_of_a_ragged_edge_leaks(opened: Devices, vulkan_device: str) -> None:
-    """A NaN in one row of weights stays there, one in a token stays in the token."""
-    program = Projection(m=70, n=9, k=48)
+    program = Projection(m=m, n=20, k=64, activation=activation, extras=extras)
     given = filled(program)
-    given["scales"][8, 2] = 0x7F
-    given["x"][69] = np.nan
-    accelerator = opened.accelerator(vulkan_device)
-    with Nvfp4Session(accelerator, program, numerics=Numerics.FAST) as session:
-        y = session.run(given)
-    assert np.isnan(y[:, 8]).all()
-    assert np.isnan(y[69]).all()
-    assert np.isfinite(y[:69, :8]).all()
+    for kernel, y in runs(opened, vulkan_device, program, given):
+        check(program, given, y, kernel)
+
+
+@pytest.mark.parametrize("m", [3, 20, 70])
+def test_nothing_of_a_ragged_edge_leaks(
+    opened: Devices, vulkan_device: str, m: int
+) -> None:
+    """A NaN in one row of weights stays there, one in a token stays in the token."""
+    program = Projection(m=m, n=9, k=96)
+    given = filled(program)
+    given["scales"][8, 5] = 0x7F
+    given["x"][m - 1] = np.nan
+    for kernel, y in runs(opened, vulkan_device, program, given):
+        assert np.isnan(y[:, 8]).all(), kernel
+        assert np.isnan(y[m - 1]).all(), kernel
+        assert np.isfinite(y[: m - 1, :8]).all(), kernel
+
+
+@pytest.mark.parametrize(("m", "k"), [(16, 16), (8, 32), (16, 32), (48, 32)])
+def test_every_code_times_every_scale(
+    opened: Devices, vulkan_device: str, m: int, k: int
+) -> None:
+    """Row r has scale r and all codes; token t picks element t: every product alone."""
+    program = Projection(m=m, n=256, k=k)
+    codes = np.zeros((256, k), np.uint8)
+    codes[:, k - 16 :] = np.arange(16)
+    scales = np.zeros((256, k // 16), np.uint8)
+    scales[:, -1] = np.arange(256)
+    picked = np.arange(m) % 16 if m >= 16 else np.arange(m) * 2 + 1
+    x = np.zeros((m, k), np.float32)
+    x[np.arange(m), k - 16 + picked] = 1
+    given = {
+        "x": x,
+        "packed": nvfp4.pack_codes(codes),
+        "scales": scales,
+        "tensor_scale": np.ones(1, np.float32),
+    }
+    expected = nvfp4.CODE_VALUES[picked][:, None] * nvfp4.SCALE_VALUES
+    for kernel, y in runs(opened, vulkan_device, program, given):
+        np.testing.assert_array_equal(y, expected, err_msg=kernel)
+
+
+@pytest.mark.parametrize("m", [1, 70])
+def test_zero_blocks_and_large_activations(
+    opened: Devices, vulkan_device: str, m: int
+) -> None:
+    """Zero blocks give 0; what FP16 cannot hold is infinite there, and only there."""
+    program = Projection(m=m, n=4, k=64)
+    weights = nvfp4.quantize(np.ones((4, 64)))
+    packed, scales = weights.packed.copy(), weights.block_scales.copy()
+    packed[1] = scales[1] = 0
+    packed[2, :8] = 0
+    x = np.full((m, 64), 3.0, np.float32)
+    x[0, 40] = 1e5
+    given = {
+        "x": x,
+        "packed": packed,
+        "scales": scales,
+        "tensor_scale": weights.tensor_scale,
+    }
+    expected = np.broadcast_to([192.0, 0.0, 144.0, 192.0], (m, 4))
+    for kernel, y in runs(opened, vulkan_device, program, given):
+        if kernel in FAST_KERNELS:
+            assert np.isposinf(y[0, [0, 2, 3]]).all(), kernel
+            assert np.isnan(y[0, 1]), kernel  # infinity times zero
+        np.testing.assert_allclose(y[1:], expected[1:], rtol=1e-6, err_msg=kernel)
 
 
 def test_strict_is_not_fast(opened: Devices, vulkan_device: str) -> None:
@@ -138,84 +208,12 @@ def test_strict_is_not_fast(opened: Devices, vulkan_device: str) -> None:
         assert any("not strict" in r.reason for r in session.choice.rejected)
 
 
-# The choice, without a device -------------------------------------------------------
-
-
-def chosen(limits: PlanLimits = NVIDIA, **sizes: int) -> Choice:
-    m, n, k = (sizes.get(name, 64) for name in "mnk")
-    program = Projection(m=m, n=n, k=k)
-    return choose(limits, program=program, numerics=Numerics.FAST)
-
-
-def test_few_tokens_have_a_kernel_of_their_own() -> None:
-    assert {chosen(m=m).kernel for m in range(1, 9)} == {SUBGROUP}
-    assert {chosen(m=m).kernel for m in (9, 16, 4096)} == {GEMM}
-
-
-@pytest.mark.parametrize(
-    ("changes", "m", "reason"),
-    [
-        ({"lacks": (("matrices", "no extension"),)}, 64, "no extension"),
-        ({"matrix_shapes": ()}, 64, "tile that fits"),
-        ({"shared_bytes": 512}, 64, "tile that fits"),
-    ],
-)
-def test_the_reason_why_a_fast_kernel_is_not_taken(
-    changes: dict[str, Any], m: int, reason: str
-) -> None:
-    choice = chosen(dataclasses.replace(NVIDIA, **changes), m=m)
-    assert choice.kernel == SUBGROUP
-    (rejected,) = choice.rejected
-    assert reason in rejected.reason
-    assert f"not {rejected.kernel}: " in str(choice)
-
-
-def test_a_failed_kernel_is_named() -> None:
-    program = Projection(m=64, n=64, k=64)
-    broken = {GEMM: "its known-answer test failed", SUBGROUP: "so did this"}
-    choice = choose(NVIDIA, program=program, numerics=Numerics.FAST, broken=broken)
-    assert choice.kernel == SCALAR
-    assert [r.kernel for r in choice.rejected] == [GEMM, SUBGROUP]
-
-
-@pytest.mark.parametrize("m", [9, 16, 17, 33, 64, 100, 128, 4096])
-@pytest.mark.parametrize("shape", [(16, 16, 16), (16, 8, 16), (8, 8, 8), (8, 16, 16)])
-@pytest.mark.parametrize("shared", [16384, 32768, 49152])
-@pytest.mark.parametrize("subgroup", [8, 16, 32, 64])
-def test_tiles_fit_the_device(
-    m: int, shape: tuple[int, int, int], shared: int, subgroup: int
-) -> None:
-    limits = dataclasses.replace(
-        NVIDIA,
-        matrix_shapes=(MatrixShape(*shape),),
-        shared_bytes=shared,
-        subgroup_size=subgroup,
-        max_workgroup_invocations=256,
-    )
-    tile = gemm_tile(m, limits)
-    assert tile is not None
-    assert tile.shared_bytes <= shared
-    assert tile.width <= 256
-    parts = (tile.m // tile.m_part) * (tile.n // tile.n_part)
-    assert parts * subgroup == tile.width
-    assert tile.m % tile.m_part == tile.n % tile.n_part == 0
-    assert tile.m_part % shape[0] == tile.n_part % shape[1] == tile.k % shape[2] == 0
-
-
-def test_the_plan_of_a_fast_product() -> None:
-    program = Projection(m=70, n=40, k=48, extras=Extra.BIAS)
-    plan = lower_nvfp4(program, limits=NVIDIA, numerics=Numerics.FAST).plan
-    kernels = [dispatch.kernel for dispatch in plan.dispatches]
-    assert kernels == ["nvfp4_halves", GEMM, "nvfp4_finish"]
-    assert [dispatch.barrier for dispatch in plan.dispatches] == [False, True, True]
-    assert plan.segments[0] == 4
-    assert plan.constants[0].data.tobytes() == np.float32(1).tobytes()
-    product = plan.dispatches[1]
-    assert product.operands[0].words * 4 == plan.segments[2]
-    assert product.columns % product.width == 0
-
-
-def test_experts_take_strict_kernels() -> None:
-    program = Experts.packed(batch=2, width=32, inner=32)
-    lowered = lower_nvfp4(program, limits=NVIDIA, numerics=Numerics.FAST)
-    assert {kernel for kernel, _ in variants_of(lowered)} == {SUBGROUP}
+def test_a_kernel_that_is_asked_for(opened: Devices, gpu_device: str) -> None:
+    program = Projection(m=9, n=9, k=48)
+    accelerator = opened.accelerator(gpu_device)
+    for kernel in ("scalar", SCALAR):
+        with Nvfp4Session(accelerator, program, kernel=kernel) as session:
+            assert session.choice.kernel == SCALAR
+            assert session.choice.rejected == ()
+    with pytest.raises(ResourceLimit, match="khr: its results are not strict"):
+        Nvfp4Session(accelerator, program, kernel="khr")
