@@ -89,13 +89,16 @@ def ordered(array: Array) -> Array:
     return np.where(bits & sign, -(bits & (sign - 1)), bits)
 
 
-def _distances(left: Array, right: Array) -> Array:
-    """Distances as float64, for finding the largest one only."""
+def distances(left: Array, right: Array) -> Array:
+    """Representable values between elements, as float64: not exact where it is large.
+
+    A NaN and a number are infinitely far apart, two NaNs not at all.
+    """
     if is_float(left.dtype):
         with np.errstate(invalid="ignore"):
-            away = np.isnan(left) | np.isnan(right)
+            one, other = np.isnan(left), np.isnan(right)
         apart = np.abs(ordered(left).astype(np.float64) - ordered(right))
-        return np.where(away, np.inf, apart)
+        return np.where(one | other, np.where(one & other, 0.0, np.inf), apart)
     if left.dtype == np.bool_:
         left, right = left.view(np.uint8), right.view(np.uint8)
     return np.abs(left.astype(np.float64) - right.astype(np.float64))
@@ -134,7 +137,7 @@ def compare_bits(left: Array, right: Array) -> BitComparison:
         places = places[~both]
     if not places.size:
         return BitComparison(a.size, 0, None, 0.0, 0.0, "", "", 0, 0)
-    gaps = _distances(a[places], b[places])
+    gaps = distances(a[places], b[places])
     zeros = int(np.count_nonzero(gaps == 0)) if is_float(a.dtype) else 0
     flat = int(places[np.argmax(gaps)])
     one, other = a[flat : flat + 1], b[flat : flat + 1]

@@ -19,13 +19,17 @@ from tosavk.backends.reference import Expected, Note, expect
 from tosavk.core.errors import Unsupported
 from tosavk.differential.compare import compare_bits
 from tosavk.differential.exceptions import Trait, excuses, flushed_operand
+from tosavk.differential.receptive import excerpts
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
     NOT_JUDGED,
     Comparison,
+    Excerpt,
     OperatorComparison,
+    Share,
 )
-from tosavk.differential.sides import REFERENCE, Side
+from tosavk.differential.shares import share_errors
+from tosavk.differential.sides import REFERENCE, Compared
 from tosavk.differential.tensors import compare_exactly, judge_operator
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.errors import operator_name
@@ -53,7 +57,7 @@ LOAD = "load"
 
 def check_operators(
     graph: Graph,
-    sides: Sequence[Side],
+    sides: Sequence[Compared],
     *,
     against_reference: bool,
     exact: bool,
@@ -72,17 +76,88 @@ def check_operators(
         Every operator that is computed at run time, and those computed when a program
         is loaded of which the reference says something else.
     """
-    return _Check(graph, sides, against_reference=against_reference, exact=exact).all(
-        progress
-    )
+    check = OperatorCheck(graph, against_reference=against_reference, exact=exact)
+    return check.check(check.work, sides, progress)
+
+
+class OperatorCheck:
+    """Compares operators of one program; parts of it at a time, if that is wanted.
+
+    Args:
+        graph: a verified graph.
+        against_reference: as `check_operators`.
+        exact: as `check_operators`.
+        shares: find out which error is an operator's own and which it was given.
+
+    Attributes:
+        live: the operators that some output depends on, in the order of execution.
+        work: those of them that are to be compared.
+        constants: values that are known at load, by name.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        against_reference: bool,
+        exact: bool,
+        shares: bool = False,
+    ) -> None:
+        """Reads the program's constants."""
+        self._graph = graph
+        self._against_reference = against_reference
+        self._exact = exact
+        self._shares = shares
+        self.live = tuple(live_operators(graph.main))
+        self.work = tuple(
+            op for op in self.live if op.op not in CONSTANT_OPS and op.outputs
+        )
+        self.constants: dict[str, Array] = dict(fold(graph.main, self.live))
+
+    def check(
+        self,
+        operators: Sequence[Operator],
+        sides: Sequence[Compared],
+        progress: Callable[[str], None],
+        *,
+        reference: Mapping[str, Array] | None = None,
+    ) -> tuple[OperatorComparison, ...]:
+        """Compares some of the operators.
+
+        Args:
+            operators: which, out of `work`.
+            sides: the devices, with the tensors of these operators.
+            progress: told which operator is being looked at.
+            reference: the tensors of the reference's own run, for the shares.
+        """
+        sides = [side for side in sides if side.tensors]
+        check = _Check(
+            self._graph,
+            sides,
+            self.constants,
+            reference or {},
+            against_reference=self._against_reference,
+            exact=self._exact,
+        )
+        first = self.work.index(operators[0]) if operators else 0
+        result: list[OperatorComparison] = []
+        for number, op in enumerate(operators, first + 1):
+            progress(f"comparing operator {number} of {len(self.work)}, {op.op.name}")
+            found = check.one(op)
+            if found:
+                shares = check.shares(op) if self._shares else ()
+                result.append(OperatorComparison(operator_name(op), found, shares))
+        return tuple(result)
 
 
 class _Check:
-    """The comparison of one program's operators.
+    """The comparison of some operators on the tensors that are known of them.
 
     Args:
         graph: a verified graph.
         sides: the devices.
+        constants: values that are known at load.
+        reference: tensors of the reference's own run.
         against_reference: as `check_operators`.
         exact: as `check_operators`.
     """
@@ -90,36 +165,66 @@ class _Check:
     def __init__(
         self,
         graph: Graph,
-        sides: Sequence[Side],
+        sides: Sequence[Compared],
+        constants: Mapping[str, Array],
+        reference: Mapping[str, Array],
         *,
         against_reference: bool,
         exact: bool,
     ) -> None:
         self._graph = graph
         self._block: Block = graph.main
-        self._sides = [side for side in sides if side.tensors]
+        self._sides = sides
+        self._constants = constants
+        self._reference = reference
         self._against_reference = against_reference
         self._exact = exact
-        self._live = live_operators(self._block)
-        self._constants: dict[str, Array] = dict(fold(self._block, self._live))
         # Whether a side has the same bits as the first one, by tensor and label.
         self._same: dict[tuple[str, str], bool] = {}
+        # Of the operator that was compared last: by label.
+        self._expected: dict[str, list[Array]] = {}
+        self._results: dict[str, Mapping[str, Array]] = {}
 
-    def all(self, progress: Callable[[str], None]) -> tuple[OperatorComparison, ...]:
-        """Compares every operator, in the order of execution."""
-        work = [op for op in self._live if op.op not in CONSTANT_OPS and op.outputs]
-        result: list[OperatorComparison] = []
-        for number, op in enumerate(work):
-            progress(f"comparing operator {number + 1} of {len(work)}, {op.op.name}")
-            if all(name in self._constants for name in op.outputs):
-                found = self._folded(op) if self._against_reference else []
-            else:
-                found = self._between_devices(op) if self._exact else []
-                if self._against_reference:
-                    found += self._by_rule(op)
-            if found:
-                result.append(OperatorComparison(operator_name(op), tuple(found)))
-        return tuple(result)
+    def one(self, op: Operator) -> tuple[Comparison, ...]:
+        """Compares one operator."""
+        self._expected, self._results = {}, {}
+        if all(name in self._constants for name in op.outputs):
+            return tuple(self._folded(op) if self._against_reference else ())
+        found = self._between_devices(op) if self._exact else []
+        if self._against_reference:
+            found += self._by_rule(op)
+        return tuple(
+            c
+            if c.agreed or c.worst is None
+            else dataclasses.replace(c, operands=self._operands(op, c, c.worst.index))
+            for c in found
+        )
+
+    def shares(self, op: Operator) -> tuple[Share, ...]:
+        """Errors of the operator that was compared last: its own, and what it got."""
+        return share_errors(
+            op.inputs,
+            [name for name in op.outputs if name not in self._constants],
+            {side.label: side.tensors for side in self._sides},
+            expected=self._expected,
+            reference=self._reference,
+            results=self._results,
+        )
+
+    def _operands(
+        self, op: Operator, c: Comparison, index: tuple[int, ...]
+    ) -> tuple[Excerpt, ...]:
+        """What an element was computed from."""
+        # Between devices all have the first one's operands.
+        side = self._sides[0]
+        if c.right == REFERENCE:
+            side = next((s for s in self._sides if s.label == c.left), side)
+        known = {
+            name: self._operand(name, side.tensors)
+            for name in op.inputs
+            if name in side.tensors or name in self._constants
+        }
+        return excerpts(op, self._block, known, index)
 
     def _folded(self, op: Operator) -> list[Comparison]:
         """What the host computed at load, where the reference says something else."""
@@ -145,6 +250,7 @@ class _Check:
             if again:
                 results[side.label] = again
                 rerun.add(side.label)
+        self._results = results
         return [
             comparison
             for name in outputs
@@ -221,6 +327,8 @@ class _Check:
             )
             if alike:
                 found += [dataclasses.replace(c, left=side.label) for c in first]
+                if self._sides[0].label in self._expected:
+                    self._expected[side.label] = self._expected[self._sides[0].label]
                 continue
             judged = self._judge(op, side.label, side.tensors, side.tensors)
             if not all(c.agreed for c in judged):
@@ -230,7 +338,7 @@ class _Check:
         return found
 
     def _flushing(
-        self, op: Operator, side: Side, judged: list[Comparison]
+        self, op: Operator, side: Compared, judged: list[Comparison]
     ) -> list[Comparison]:
         """Judges again as if subnormal operands were zero, if the device does that.
 
@@ -275,6 +383,7 @@ class _Check:
         except Unsupported as error:
             return self._unjudged(op, label, values, str(error))
         reason = "; ".join(dict.fromkeys(note.reason for note in notes))
+        self._expected[label] = [item.reference for item in expected]
         return [
             judge_operator(
                 op,
@@ -312,7 +421,7 @@ class _Check:
     def _operand(self, name: str, tensors: Mapping[str, Array]) -> Array:
         return tensors[name] if name in tensors else self._constants[name]
 
-    def _is_same(self, name: str, side: Side) -> bool:
+    def _is_same(self, name: str, side: Compared) -> bool:
         """Whether a side has the first side's bits in a tensor (or it is constant)."""
         first = self._sides[0]
         if side is first or name not in first.tensors:

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 
+from tosavk.core.errors import DeviceLost, OutOfMemory, ResourceLimit, Unsupported
 from tosavk.core.plan import OperatorName
 
 KNOWN_EXCEPTION = "known exception"
@@ -27,15 +28,50 @@ class Ending(enum.StrEnum):
     """How a backend's part ended."""
 
     RAN = "ran"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    LOST = "device lost"
+    OUT_OF_MEMORY = "out of memory"
     FAILED = "failed"
     UNSUPPORTED = "unsupported"
     RESOURCE = "resource"
     LEFT_OUT = "left out"
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether ending so is a finding."""
+        return self in _FAULTS
+
+
+_FAULTS = frozenset(
+    {
+        Ending.CRASHED,
+        Ending.HUNG,
+        Ending.LOST,
+        Ending.OUT_OF_MEMORY,
+        Ending.FAILED,
+    }
+)
+
+
+def ending_of(error: Exception) -> Ending:
+    """How a backend ended that raised `error`."""
+    if isinstance(error, Unsupported):
+        return Ending.UNSUPPORTED
+    if isinstance(error, ResourceLimit):
+        return Ending.RESOURCE
+    if isinstance(error, OutOfMemory | MemoryError):
+        return Ending.OUT_OF_MEMORY
+    return Ending.LOST if isinstance(error, DeviceLost) else Ending.FAILED
+
 
 class FindingKind(enum.StrEnum):
     """What sort of thing is wrong; in the order in which findings are listed."""
 
+    CRASH = "crash"
+    HANG = "hang"
+    LOST = "device lost"
+    MEMORY = "out of memory"
     BACKEND = "backend failed"
     OPERATOR = "operator"
     PLAN = "plan"
@@ -53,6 +89,8 @@ class Finding:
         backends: labels of the backends it is about.
         tensor: name of the tensor it is about, or "".
         operator: the operator it is about, or None.
+        sample: the run that shows it best.
+        stderr: the end of what the backend's process wrote to standard error.
     """
 
     kind: FindingKind
@@ -60,6 +98,8 @@ class Finding:
     backends: tuple[str, ...]
     tensor: str = ""
     operator: OperatorName | None = None
+    sample: int = 0
+    stderr: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +113,8 @@ class InputOrigin:
         seed: of the random values, or None when they were given.
         path: the file they were read from, or "".
         sha256: of the values in packed storage.
+        sample: number of the run.
+        style: how the random values were chosen, or "".
     """
 
     name: str
@@ -81,11 +123,15 @@ class InputOrigin:
     seed: int | None
     path: str
     sha256: str
+    sample: int = 0
+    style: str = ""
 
     def __str__(self) -> str:
         """The input in one line."""
         dims = "x".join(map(str, self.shape)) or "scalar"
         origin = f"random, seed {self.seed}"
+        if self.style not in ("", "uniform"):
+            origin += f", {self.style}"
         if self.seed is None:
             origin = f"from {self.path}" if self.path else "given"
         return f"{self.name}: {self.dtype} {dims}, {origin}"
@@ -108,6 +154,8 @@ class BackendRun:
         failure: why there is no result, or "".
         traits: known exceptions that the device was seen to need, by a known-answer
             test; only filled when a difference made it necessary to look.
+        stderr: the end of what its process wrote to standard error, where it failed.
+        compared: whether it gave outputs; it may have failed after that.
     """
 
     label: str
@@ -120,11 +168,63 @@ class BackendRun:
     repeatable: bool = True
     failure: str = ""
     traits: tuple[str, ...] = ()
+    stderr: str = ""
+    compared: bool = False
 
     @property
     def ran(self) -> bool:
         """Whether it gave a result."""
         return self.ending is Ending.RAN
+
+
+ULP_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 4096.0, 65536.0)
+"""Upper ends of the classes of `Comparison.histogram`; one more class follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A part of an operand: what an element of a result was computed from.
+
+    Attributes:
+        tensor: name of the operand.
+        dtype: TOSA type.
+        start: index of the first element.
+        shape: of the part.
+        values: its elements in C order, decimal; the first 64 of them.
+        bits: the same in hexadecimal.
+        elements: how many the part has.
+    """
+
+    tensor: str
+    dtype: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    values: tuple[str, ...]
+    bits: tuple[str, ...]
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What an operator adds to the error of its result, and what it was given.
+
+    Each is the largest absolute difference over the largest magnitude of the tensor.
+
+    Attributes:
+        tensor: name of the result.
+        backend: whose.
+        against: the reference, or the device that it is compared with.
+        contributed: against a right result for the inputs that it had.
+        inherited: between right results for these inputs and for the other side's.
+        total: against the other side's own tensor.
+    """
+
+    tensor: str
+    backend: str
+    against: str
+    contributed: float
+    inherited: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +236,12 @@ class Worst:
         left: value on the left in decimal.
         right: value on the right; of the reference in binary64.
         left_bits: the left value's bits in hexadecimal.
-        right_bits: the right value's, "" where it is in binary64.
+        right_bits: the right value's; of the reference the nearest of the type.
         ulp: distance in units of the last place of the type (integers: as such), or
             None where one side is no number.
         allowed_ulp: what the rule allows there, or None where it has no such number.
+        excess: `ulp` over `allowed_ulp`: above 1 the rule is broken; None where one of
+            them is None or nothing is allowed.
     """
 
     index: tuple[int, ...]
@@ -149,6 +251,7 @@ class Worst:
     right_bits: str
     ulp: float | None
     allowed_ulp: float | None = None
+    excess: float | None = None
 
     def __str__(self) -> str:
         """The element in one line."""
@@ -160,6 +263,8 @@ class Worst:
             text += f", {self.ulp:.3g} ulp apart"
         if self.allowed_ulp is not None:
             text += f", {self.allowed_ulp:.3g} allowed"
+        if self.excess is not None and self.excess > 1:
+            text += f", {self.excess:.3g} times that"
         return text
 
 
@@ -184,6 +289,12 @@ class Comparison:
         note: what a reader must know besides, such as "all values equal".
         rerun: whether the right side computed it again from the left side's inputs.
         error_map: mean absolute error on a coarse grid for the picture, or None.
+        sample: which run the worst element and the picture are from.
+        samples: runs in which the rule is broken.
+        histogram: elements by distance in units in the last place: 0, then up to each
+            of `ULP_EDGES`, then the rest; None where all are equal.
+        operands: what the worst element was computed from, where an operator is
+            compared and does not agree.
     """
 
     tensor: str
@@ -201,6 +312,10 @@ class Comparison:
     note: str = ""
     rerun: bool = False
     error_map: tuple[tuple[float, ...], ...] | None = None
+    sample: int = 0
+    samples: tuple[int, ...] = ()
+    histogram: tuple[int, ...] | None = None
+    operands: tuple[Excerpt, ...] = ()
 
     def __str__(self) -> str:
         """The comparison in one line."""
@@ -220,10 +335,13 @@ class OperatorComparison:
     Attributes:
         operator: which one.
         comparisons: one for each result tensor and pair of backends.
+        shares: errors that it adds and that it was given, for each result and device;
+            the largest over all runs.
     """
 
     operator: OperatorName
     comparisons: tuple[Comparison, ...]
+    shares: tuple[Share, ...] = ()
 
     @property
     def agreed(self) -> bool:
@@ -247,6 +365,7 @@ class DiffResult:
         notes: what a reader must know besides.
         command: the words of the command line that repeats the diff, or empty.
         environment: variables that choose drivers, as they were set.
+        samples: how many runs with different inputs there were.
     """
 
     model: str
@@ -260,11 +379,12 @@ class DiffResult:
     notes: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    samples: int = 1
 
     @property
     def verdict(self) -> Verdict:
-        """Failed when fewer than two backends ran; different when anything is wrong."""
-        if sum(run.ran for run in self.runs) < 2:
+        """Failed when fewer than two gave results; different when anything is wrong."""
+        if sum(run.compared for run in self.runs) < 2:
             return Verdict.FAILED
         return Verdict.DIFFERENT if self.findings else Verdict.AGREED
 
@@ -285,7 +405,7 @@ class DiffResult:
         first = self.first_different
         return {
             "format": "tosavk.diff",
-            "version": 1,
+            "version": 2,
             "verdict": self.verdict.value,
             "first_different": dataclasses.asdict(first) if first else None,
             **data,

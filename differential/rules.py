@@ -230,6 +230,7 @@ class Judgement:
         limit: what was allowed there, in the same unit; infinity if anything.
         failed: how many elements break the rule.
         reason: what is wrong; "" if nothing is.
+        errors: distances of all elements, as `error_ulp`.
     """
 
     outcome: Outcome
@@ -240,6 +241,7 @@ class Judgement:
     limit: float
     failed: int
     reason: str = ""
+    errors: Array | None = None
 
 
 def judge(
@@ -409,4 +411,5 @@ def _verdict(
         math.inf if math.isnan(allowed) else allowed,
         failed,
         reason,
+        error,
     )

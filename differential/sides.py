@@ -1,30 +1,38 @@
 """One backend's side of a diff: an open device, and what it said.
 
-Everything that touches the device is here, and every failure of it ends as data.
+Everything that touches the device is behind a side, and every failure of it ends as
+data. `Side` runs in this process; `ChildSide` (`childside`) does the same in another.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.registry import parse_spec
-from tosavk.backends.session import Session
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.dtypes import pack_serialized
-from tosavk.core.errors import Error, OutOfMemory, ResourceLimit, Unsupported
+from tosavk.core.errors import Error
 from tosavk.core.plan import Numerics
-from tosavk.differential.compare import bits_of
 from tosavk.differential.exceptions import Trait, traits
-from tosavk.differential.result import BackendRun, Ending
-from tosavk.lowering.graph import Block, Graph, Op, Operator
-from tosavk.lowering.lower import lower_graph
-from tosavk.lowering.program import expose, intermediates
+from tosavk.differential.result import BackendRun, Ending, ending_of
+from tosavk.differential.station import Station, keeps_state, run_alone, same_bits
+from tosavk.lowering.graph import Block, Graph, Operator
+
+__all__ = [
+    "REFERENCE",
+    "Party",
+    "Sample",
+    "Side",
+    "ending_of",
+    "keeps_state",
+    "run_alone",
+    "same_bits",
+]
 
 Array = NDArray[np.generic]
 Progress = Callable[[str], None]
@@ -32,8 +40,135 @@ Progress = Callable[[str], None]
 REFERENCE = "reference"
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The inputs of one run.
+
+    Attributes:
+        arrays: by input name.
+        folder: where their files are, for other processes; None where there are none.
+    """
+
+    arrays: Mapping[str, Array]
+    folder: Path | None = None
+
+
+class Compared(Protocol):
+    """A side as the comparison of operators sees it."""
+
+    label: str
+    tensors: dict[str, Array]
+
+    def rerun(
+        self,
+        op: Operator,
+        block: Block,
+        graph: Graph,
+        operands: Mapping[str, Array],
+        constants: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """Runs one operator alone, as `Side.rerun`."""
+        ...
+
+    def traits(self) -> frozenset[Trait]:
+        """What a known-answer test finds out about the device."""
+        ...
+
+
+class Party(Compared, Protocol):
+    """A side as a diff sees it; `Side` says what the members mean."""
+
+    spec: str
+    outputs: dict[str, Array]
+    changed: list[str]
+    unprobed: str
+    concurrent: bool
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the NumPy reference."""
+        ...
+
+    @property
+    def ran(self) -> bool:
+        """Whether nothing has ended it so far."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """Inputs and outputs that a program can have there."""
+        ...
+
+    @property
+    def record(self) -> BackendRun:
+        """Its part, as data."""
+        ...
+
+    def open(self, graph: Graph, progress: Progress) -> None:
+        """Opens the device."""
+        ...
+
+    def run(self, sample: Sample, *, repeats: int, progress: Progress) -> None:
+        """Runs the program; fills `outputs`."""
+        ...
+
+    def expose(self, names: Sequence[str], progress: Progress) -> None:
+        """Loads the program with these intermediates as outputs."""
+        ...
+
+    def probe(
+        self, sample: Sample, outputs: Mapping[str, Array], progress: Progress
+    ) -> None:
+        """Reads the intermediates; fills `tensors`."""
+        ...
+
+    def dismiss(self) -> None:
+        """Begins to close, without waiting."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back."""
+        ...
+
+    def kill(self) -> None:
+        """Ends what it waits for, from another thread."""
+        ...
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a side's record is made of; `BackendRun` says what the members mean."""
+
+    device: str = ""
+    ending: Ending = Ending.RAN
+    failure: str = ""
+    stderr: str = ""
+    load_s: float = 0.0
+    first_s: float = 0.0
+    steady_s: float = 0.0
+    repeatable: bool = True
+    traits: frozenset[Trait] | None = field(default=None)
+
+    def record(self, label: str, spec: str, *, compared: bool) -> BackendRun:
+        """The record."""
+        return BackendRun(
+            label=label,
+            spec=spec,
+            device=self.device,
+            ending=self.ending,
+            load_s=self.load_s,
+            first_s=self.first_s,
+            steady_s=self.steady_s,
+            repeatable=self.repeatable,
+            failure=self.failure,
+            traits=tuple(sorted(self.traits or ())),
+            stderr=self.stderr,
+            compared=compared,
+        )
+
+
 class Side:
-    """A backend while a diff runs.
+    """A backend while a diff runs, in this process.
 
     Args:
         label: what it is called in the result.
@@ -44,11 +179,15 @@ class Side:
         numerics: mode.
 
     Attributes:
-        outputs: final outputs by name, as the program as a whole gives them.
-        tensors: inputs, intermediates and outputs by name, filled by `probe`.
+        outputs: final outputs by name, as the program as a whole gives them, of the
+            last run.
+        tensors: inputs, outputs and exposed intermediates by name, of the last `probe`.
         changed: outputs whose bits changed when intermediates were kept.
         unprobed: why the intermediates could not be read, or "".
+        concurrent: whether another thread may call it; here only the one that made it.
     """
+
+    concurrent = False
 
     def __init__(
         self,
@@ -69,11 +208,10 @@ class Side:
         self.unprobed = ""
         self._accelerator = accelerator
         self._numerics = numerics
-        self._ending = ending
-        self._failure = failure
-        self._times = (0.0, 0.0, 0.0)
-        self._repeatable = True
-        self._traits: frozenset[Trait] | None = None
+        self._notes = Notes(ending=ending, failure=failure)
+        if accelerator is not None:
+            self._notes.device = accelerator.name
+        self._station: Station | None = None
 
     @property
     def is_reference(self) -> bool:
@@ -83,47 +221,82 @@ class Side:
     @property
     def ran(self) -> bool:
         """Whether it has a result."""
-        return self._ending is Ending.RAN
+        return self._notes.ending is Ending.RAN
+
+    @property
+    def room(self) -> int:
+        """Inputs and outputs that a program can have there."""
+        return self._station.room if self._station else 1
 
     @property
     def record(self) -> BackendRun:
         """Its part, as data."""
-        load_s, first_s, steady_s = self._times
-        return BackendRun(
-            label=self.label,
-            spec=self.spec,
-            device="" if self._accelerator is None else self._accelerator.name,
-            ending=self._ending,
-            load_s=load_s,
-            first_s=first_s,
-            steady_s=steady_s,
-            repeatable=self._repeatable,
-            failure=self._failure,
-            traits=tuple(sorted(self._traits or ())),
-        )
+        return self._notes.record(self.label, self.spec, compared=bool(self.outputs))
 
-    def run(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, Array],
-        *,
-        repeats: int,
-        probing: bool,
-        progress: Progress,
-    ) -> None:
-        """Runs the program, several times, and reads the intermediates if `probing`.
+    def open(self, graph: Graph, progress: Progress) -> None:
+        """Takes the program."""
+        del progress
+        if self._accelerator is not None:
+            self._station = Station(self._accelerator, graph, numerics=self._numerics)
 
-        A failure is noted and raises nothing.
-        """
-        if not self.ran:
+    def run(self, sample: Sample, *, repeats: int, progress: Progress) -> None:
+        """Runs the program; what it ends by is noted and raises nothing."""
+        if not self.ran or self._station is None:
             return
         try:
-            self._run(graph, inputs, repeats, progress)
-            if probing and not self.is_reference:
-                progress(f"{self.label}: reading every intermediate")
-                self._try_probe(graph, inputs)
+            ran = self._station.run(
+                sample.arrays,
+                repeats=repeats,
+                progress=lambda text: progress(f"{self.label}: {text}"),
+            )
         except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
             self._note(error)
+            return
+        self.outputs = ran.outputs
+        notes = self._notes
+        notes.repeatable &= ran.repeatable
+        if not notes.first_s:
+            notes.load_s, notes.first_s, notes.steady_s = (
+                ran.load_s,
+                ran.first_s,
+                ran.steady_s,
+            )
+
+    def expose(self, names: Sequence[str], progress: Progress) -> None:
+        """Loads the program with these intermediates as outputs.
+
+        What the device cannot do is noted in `unprobed`.
+        """
+        self.tensors = {}
+        if not self.ran or self._station is None or self.unprobed:
+            return
+        progress(f"{self.label}: reading intermediates")
+        try:
+            self._station.expose(names)
+        except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
+            self._note_probing(error)
+
+    def probe(
+        self, sample: Sample, outputs: Mapping[str, Array], progress: Progress
+    ) -> None:
+        """Reads the intermediates.
+
+        Args:
+            sample: the inputs.
+            outputs: what the program gave for them without intermediates.
+            progress: told what is under way.
+        """
+        del progress
+        self.tensors = {}
+        if not self.ran or self._station is None or self.unprobed:
+            return
+        try:
+            found = self._station.probe(sample.arrays)
+        except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
+            self._note_probing(error)
+            return
+        self.changed += changes(outputs, found, self.changed)
+        self.tensors = {**sample.arrays, **found}
 
     def rerun(
         self,
@@ -148,146 +321,66 @@ class Side:
         if not self.ran or self._accelerator is None:
             return {}
         try:
-            single = _alone(op, block, graph, operands, constants)
-            return self._once(single, operands)
+            return run_alone(
+                self._accelerator,
+                op,
+                block,
+                graph,
+                operands,
+                constants,
+                numerics=self._numerics,
+            )
         except Exception as error:  # noqa: BLE001 - a backend that breaks is a finding
             self._note(error)
             return {}
 
     def traits(self) -> frozenset[Trait]:
         """What a known-answer test finds out about the device; asked once."""
-        if self._traits is None:
-            self._traits = frozenset()
+        if self._notes.traits is None:
+            self._notes.traits = frozenset()
             if self._accelerator is not None and not self.is_reference:
                 try:
-                    self._traits = traits(self._accelerator)
+                    self._notes.traits = traits(self._accelerator)
                 except Error:
                     # It excuses nothing then.
-                    self._traits = frozenset()
-        return self._traits
+                    self._notes.traits = frozenset()
+        return self._notes.traits
 
-    def _run(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, Array],
-        repeats: int,
-        progress: Progress,
-    ) -> None:
-        accelerator = self._open()
-        progress(f"{self.label}: loading on {accelerator.name}")
-        start = time.perf_counter()
-        lowered = lower_graph(
-            graph, limits=accelerator.device.plan_limits, numerics=self._numerics
-        )
-        with Session(accelerator, lowered) as session:
-            loaded = time.perf_counter()
-            progress(f"{self.label}: running on {accelerator.name}")
-            self.outputs = session.run(inputs)
-            first = time.perf_counter()
-            seconds: list[float] = []
-            for _ in range(0 if keeps_state(graph) else repeats):
-                begin = time.perf_counter()
-                again = session.run(inputs)
-                seconds.append(time.perf_counter() - begin)
-                self._repeatable &= all(
-                    same_bits(again[name], array)
-                    for name, array in self.outputs.items()
-                )
-        steady = statistics.median(seconds) if seconds else 0.0
-        self._times = (loaded - start, first - loaded, steady)
+    def dismiss(self) -> None:
+        """Nothing to begin."""
 
-    def _try_probe(self, graph: Graph, inputs: Mapping[str, Array]) -> None:
-        """Reads the intermediates, unless that is more than the device can do."""
-        try:
-            self._probe(graph, inputs)
-        except Error as error:
-            if ending_of(error) is Ending.FAILED:
-                raise
-            self.tensors = {}
-            self.unprobed = f"{type(error).__name__}: {error}"
+    def kill(self) -> None:
+        """Nothing that waits."""
 
-    def _probe(self, graph: Graph, inputs: Mapping[str, Array]) -> None:
-        """Reads all intermediates, by plans that have them as outputs."""
-        limits = self._open().info.limits
-        known = graph.main.tensors
-        names = [name for name in intermediates(graph) if not known[name].variable]
-        room = min(limits.max_bindings_per_submission, limits.max_buffers_per_context)
-        chunk = max(1, room - len(graph.main.inputs) - len(graph.main.outputs))
-        self.tensors = dict(inputs)
-        for start in range(0, max(1, len(names)), chunk):
-            found = self._once(expose(graph, names[start : start + chunk]), inputs)
-            for name, array in self.outputs.items():
-                if name not in self.changed and not same_bits(found[name], array):
-                    self.changed.append(name)
-            self.tensors.update(found)
-
-    def _once(self, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        accelerator = self._open()
-        lowered = lower_graph(
-            graph, limits=accelerator.device.plan_limits, numerics=self._numerics
-        )
-        with Session(accelerator, lowered) as session:
-            return session.run(inputs)
-
-    def _open(self) -> Accelerator:
-        assert self._accelerator is not None
-        return self._accelerator
+    def close(self) -> None:
+        """Unloads the program and closes the device."""
+        if self._station is not None:
+            self._station.close()
+        if self._accelerator is not None:
+            self._accelerator.close()
 
     def _note(self, error: Exception) -> None:
-        self._ending = ending_of(error)
-        self._failure = f"{type(error).__name__}: {error}"
+        self._notes.ending = ending_of(error)
+        self._notes.failure = f"{type(error).__name__}: {error}"
+
+    def _note_probing(self, error: Exception) -> None:
+        """More intermediates than the device can do are no fault of it."""
+        if isinstance(error, Error) and ending_of(error) in TOO_MUCH:
+            self.unprobed = f"{type(error).__name__}: {error}"
+        else:
+            self._note(error)
 
 
-def ending_of(error: Exception) -> Ending:
-    """How a backend ended that raised `error`."""
-    if isinstance(error, Unsupported):
-        return Ending.UNSUPPORTED
-    if isinstance(error, ResourceLimit | OutOfMemory):
-        return Ending.RESOURCE
-    return Ending.FAILED
+TOO_MUCH = frozenset({Ending.RESOURCE, Ending.UNSUPPORTED, Ending.OUT_OF_MEMORY})
+"""Endings of reading intermediates that say nothing against a device."""
 
 
-def keeps_state(graph: Graph) -> bool:
-    """Whether a run may change what the next one gives."""
-    return any(
-        op.op is Op.VARIABLE_WRITE
-        for region in graph.regions
-        for block in region.blocks
-        for op in block.operators
-    )
-
-
-def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays have the same bits, NaNs included."""
-    return bool(np.array_equal(bits_of(left), bits_of(right)))
-
-
-def _alone(
-    op: Operator,
-    block: Block,
-    graph: Graph,
-    operands: Mapping[str, Array],
-    constants: Mapping[str, Array],
-) -> Graph:
-    """A program of one operator, with its constants and the others as inputs."""
-    names = dict.fromkeys((*op.inputs, *op.outputs))
-    tensors = {name: block.tensors[name] for name in names}
-    for name in op.inputs:
-        if name in operands:
-            tensors[name] = replace(tensors[name], data=None)
-        elif name in constants:
-            data = pack_serialized(tensors[name].dtype, constants[name])
-            tensors[name] = replace(tensors[name], data=memoryview(data))
-    single = Block(
-        name=block.name,
-        operators=(op,),
-        tensors=tensors,
-        inputs=tuple(dict.fromkeys(n for n in op.inputs if n in operands)),
-        outputs=op.outputs,
-    )
-    # Operators of control flow call the other regions.
-    regions = tuple(
-        replace(region, blocks=(single,)) if block in region.blocks else region
-        for region in graph.regions
-    )
-    return replace(graph, regions=regions)
+def changes(
+    before: Mapping[str, Array], after: Mapping[str, Array], known: Sequence[str]
+) -> list[str]:
+    """Outputs whose bits changed, and that are not known yet."""
+    return [
+        name
+        for name, array in before.items()
+        if name not in known and name in after and not same_bits(after[name], array)
+    ]

@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.reference import Expected
+from tosavk.backends.reference.values import round_float
+from tosavk.core.dtypes import DType
 from tosavk.differential.compare import (
     BitComparison,
-    bits_of,
     compare_bits,
     degenerate,
+    distances,
     is_float,
 )
-from tosavk.differential.result import NOT_JUDGED, Comparison, Worst
+from tosavk.differential.result import NOT_JUDGED, ULP_EDGES, Comparison, Worst
 from tosavk.differential.rules import Outcome, judge, rule_for
+from tosavk.differential.text import decimal, hexadecimal
 from tosavk.lowering.graph import Block, Operator, Tensor
 
 Array = NDArray[np.generic]
@@ -94,12 +97,13 @@ def judge_operator(
         value = left[1][verdict.index]
         worst = Worst(
             index=verdict.index,
-            left=_decimal(value),
+            left=decimal(value),
             right=f"{verdict.expected:.17g}",
-            left_bits=_hexadecimal(value),
-            right_bits="",
+            left_bits=hexadecimal(value),
+            right_bits=_nearest_bits(tensor.dtype, expected, verdict.index),
             ulp=_finite(verdict.error_ulp),
             allowed_ulp=_finite(verdict.limit),
+            excess=_excess(verdict.error_ulp, verdict.limit),
         )
     return Comparison(
         tensor=tensor.name,
@@ -116,6 +120,9 @@ def judge_operator(
         worst=worst,
         note=note,
         error_map=None if agreed else error_map(left[1], expected.reference),
+        histogram=None
+        if outcome is Outcome.EQUAL or verdict.errors is None
+        else ulp_histogram(verdict.errors),
     )
 
 
@@ -133,8 +140,8 @@ def _comparison(
     if bits.index is not None:
         worst = Worst(
             index=bits.index,
-            left=_decimal(left[1][bits.index]),
-            right=_decimal(right[1][bits.index]),
+            left=decimal(left[1][bits.index]),
+            right=decimal(right[1][bits.index]),
             left_bits=bits.left_bits,
             right_bits=bits.right_bits,
             ulp=None if bits.distance < 0 else float(bits.distance),
@@ -155,6 +162,7 @@ def _comparison(
         note=_degenerate_note(left[1]),
         rerun=rerun,
         error_map=None if bits.equal else error_map(left[1], right[1]),
+        histogram=None if bits.equal else ulp_histogram(distances(left[1], right[1])),
     )
 
 
@@ -175,15 +183,7 @@ def _errors(left: Array, right: Array) -> NDArray[np.float64]:
 
 def relative_error(left: Array, right: Array) -> float:
     """Largest error over the largest finite magnitude; 0 for types that are exact."""
-    if not left.size or not is_float(left.dtype):
-        return 0.0
-    largest = float(_errors(left, right).max())
-    if largest == 0.0:
-        return 0.0
-    magnitudes = np.abs(right.astype(np.float64))
-    finite = magnitudes[np.isfinite(magnitudes)]
-    peak = float(finite.max()) if finite.size else 0.0
-    return largest / peak if peak else float("inf")
+    return extent(left, right) if is_float(left.dtype) else 0.0
 
 
 def error_map(left: Array, right: Array) -> tuple[tuple[float, ...], ...]:
@@ -201,18 +201,38 @@ def error_map(left: Array, right: Array) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def _decimal(element: np.generic) -> str:
-    """Enough digits to give the same value again."""
-    array = np.asarray(element)
-    if is_float(array.dtype):
-        digits = 9 if array.dtype.itemsize <= 4 else 17
-        return f"{float(array):.{digits}g}"
-    return str(array.item())
+def ulp_histogram(errors: Array) -> tuple[int, ...]:
+    """How many elements lie in each of the classes of `ULP_EDGES`, and beyond."""
+    flat = np.nan_to_num(errors.reshape(-1), nan=np.inf, posinf=np.inf)
+    classes = np.searchsorted(np.array(ULP_EDGES), flat, side="left")
+    return tuple(int(n) for n in np.bincount(classes, minlength=len(ULP_EDGES) + 1))
 
 
-def _hexadecimal(element: np.generic) -> str:
-    array = np.asarray(element)
-    return f"0x{int(bits_of(array)):0{2 * array.dtype.itemsize}x}"
+def extent(left: Array, right: Array) -> float:
+    """Largest absolute difference over the largest finite magnitude of the right."""
+    if not left.size:
+        return 0.0
+    largest = float(_errors(left, right).max())
+    if largest == 0.0:
+        return 0.0
+    magnitudes = np.abs(right.astype(np.float64))
+    finite = magnitudes[np.isfinite(magnitudes)]
+    peak = float(finite.max()) if finite.size else 0.0
+    return largest / peak if peak else float("inf")
+
+
+def _nearest_bits(dtype: DType, expected: Expected, index: tuple[int, ...]) -> str:
+    """The bits of the reference's value, rounded to the type."""
+    value = expected.reference[index].reshape(1)
+    if dtype.is_float:
+        return hexadecimal(round_float(dtype, value)[0])
+    return hexadecimal(value[0])
+
+
+def _excess(error: float, limit: float) -> float | None:
+    if not (math.isfinite(error) and math.isfinite(limit) and limit > 0):
+        return None
+    return error / limit
 
 
 def _finite(value: float) -> float | None:

@@ -74,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
         request = DiffRequest(
             graph=graph,
             model=options.model,
+            source=options.model if Path(options.model).is_file() else "",
+            shapes=shared.parse_shapes(options.shape),
             model_sha256=hashlib.sha256(data).hexdigest(),
             backends=tuple(options.backend or DEFAULT_BACKENDS),
             optional=not options.backend,

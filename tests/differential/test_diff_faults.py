@@ -60,6 +60,7 @@ def run(
             given=given or {},
             node_by_node=node_by_node,
             optional=optional,
+            children=None,
         )
     )
 
@@ -225,11 +226,11 @@ def test_a_backend_that_is_lost_leaves_the_others(
     result = run(monkeypatch, backends)
     assert [run.ending for run in result.runs] == [
         Ending.RAN,
-        Ending.FAILED,
+        Ending.LOST,
         Ending.RAN,
     ]
     assert result.verdict is Verdict.DIFFERENT
-    assert [f.kind for f in result.findings] == [FindingKind.BACKEND]
+    assert [f.kind for f in result.findings] == [FindingKind.LOST]
     assert "DeviceLost" in result.findings[0].text
     assert result.outputs
     assert result.operators
@@ -240,7 +241,7 @@ def test_a_backend_that_is_lost_leaves_the_others(
     [
         (DeviceCreationFailed("no"), Ending.FAILED),
         (External("bad driver", domain=1, code=-13), Ending.FAILED),
-        (OutOfMemory("none left"), Ending.RESOURCE),
+        (OutOfMemory("none left"), Ending.OUT_OF_MEMORY),
         (ZeroDivisionError("a bug"), Ending.FAILED),
     ],
 )
@@ -291,7 +292,11 @@ def test_one_specification_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, {"one": healthy})
     result = diff(
         DiffRequest(
-            graph=sample(), model="sample", backends=("one", "one"), node_by_node=True
+            graph=sample(),
+            model="sample",
+            backends=("one", "one"),
+            node_by_node=True,
+            children=None,
         )
     )
     assert [run.label for run in result.runs] == ["one", "one (2)"]
@@ -474,6 +479,7 @@ def test_a_wrong_spirv_module_is_named(
             model="wrong",
             backends=(vulkan_device, "open_wrong", "reference"),
             node_by_node=True,
+            children=None,
         )
     )
     assert result.verdict is Verdict.DIFFERENT
@@ -555,14 +561,19 @@ def test_intermediates_that_do_not_fit_leave_the_outputs(
 
     plant(monkeypatch, {"one": healthy, "two": small})
     from tosavk.core.errors import ResourceLimit
-    from tosavk.differential import sides
+    from tosavk.differential import station
 
     def refuse(*_: object) -> Graph:
         raise ResourceLimit("too many buffers")
 
-    monkeypatch.setattr(sides, "expose", refuse)
+    monkeypatch.setattr(station, "expose", refuse)
     found = diff(
-        DiffRequest(graph=sample(), model="m", backends=("one", "two", "reference"))
+        DiffRequest(
+            graph=sample(),
+            model="m",
+            backends=("one", "two", "reference"),
+            children=None,
+        )
     )
     assert found.verdict is Verdict.AGREED
     assert not found.operators

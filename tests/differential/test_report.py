@@ -56,6 +56,7 @@ def result_of(patch: pytest.MonkeyPatch, *, agreed: bool) -> DiffResult:
             model=f"models/{HOSTILE}.tosa",
             model_sha256="0" * 64,
             backends=("left", "right", "reference"),
+            children=None,
             command=("tosavk", "diff", HOSTILE, "--seed", "0"),
             environment=(("VK_DRIVER_FILES", "/a b/icd.json"),),
         )
@@ -177,7 +178,10 @@ def test_without_results_the_report_says_why(monkeypatch: pytest.MonkeyPatch) ->
     b.output(b.exp(b.input("x", DType.FP32, (3,))))
     found = diff(
         DiffRequest(
-            graph=load_graph(b.build()), model="m", backends=("left", "open_lost")
+            graph=load_graph(b.build()),
+            model="m",
+            backends=("left", "open_lost"),
+            children=None,
         )
     )
     text = render(found)
@@ -195,6 +199,7 @@ def test_non_finite_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             graph=load_graph(b.build()),
             model="m",
             backends=("left", "right", "reference"),
+            children=None,
             given={"x": np.zeros((3, 5), np.float32)},
         )
     )
