@@ -8,13 +8,14 @@ modules are imported on first use, so that one broken driver binding hides nothi
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.device import Device
 from tosavk.core.errors import InitError, InvalidArgument
+from tosavk.core.switches import known_switches
 
 BACKENDS = ("vulkan", "wgpu", "reference")
 
@@ -60,8 +61,10 @@ class Backend(Protocol):
         """Every device it sees, usable or not."""
         ...
 
-    def open_device(self, selector: str | None = None) -> Device:
-        """Opens a device."""
+    def open_device(
+        self, selector: str | None = None, *, switches: Collection[str] = ()
+    ) -> Device:
+        """Opens a device; some of what it offers may be left alone."""
         ...
 
 
@@ -132,12 +135,23 @@ def devices() -> tuple[DeviceRecord, ...]:
     return tuple(records)
 
 
-def open_accelerator(spec: str) -> Accelerator:
+def open_accelerator(spec: str, *, disable: Collection[str] = ()) -> Accelerator:
     """Opens the device that a specification names.
+
+    Args:
+        spec: the specification.
+        disable: switches (`tosavk.core.switches`), besides those of TOSAVK_DISABLE.
 
     Raises:
         InvalidArgument: no such backend.
         InitError: no such device, several of them, or it cannot be opened.
+
+    Warns:
+        SwitchWarning: there is no such switch.
     """
     name, selector = parse_spec(spec)
-    return Accelerator(backend(name).open_device(selector))
+    switches = known_switches(disable, source="disable")
+    chosen = backend(name)
+    if not switches:
+        return Accelerator(chosen.open_device(selector))
+    return Accelerator(chosen.open_device(selector, switches=switches))

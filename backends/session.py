@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -291,6 +291,7 @@ def load(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     numerics: str | Numerics = Numerics.STRICT,
     max_turns: int = DEFAULT_TURNS,
+    disable: Collection[str] = (),
 ) -> Session:
     """Loads a TOSA program on a device.
 
@@ -300,6 +301,7 @@ def load(
         shapes: shapes of inputs whose dimensions the file leaves open.
         numerics: "strict" (same bits on every IEEE device) or "fast".
         max_turns: how many turns all WHILE_LOOPs together may take in one run.
+        disable: what the device offers and is left alone (`tosavk.core.switches`).
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -308,7 +310,7 @@ def load(
     """
     mode = parse_numerics(numerics)
     graph = load_graph(read_model(source), shapes=shapes)
-    accelerator = open_accelerator(backend)
+    accelerator = open_accelerator(backend, disable=disable)
     return load_on(accelerator, graph, numerics=mode, max_turns=max_turns)
 
 

@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from os import PathLike
 
     from tosavk.backends.registry import DeviceRecord
@@ -81,12 +81,14 @@ def devices() -> tuple[DeviceRecord, ...]:
     return found()
 
 
-def open(spec: str = "vulkan") -> Accelerator:
+def open(spec: str = "vulkan", *, disable: Collection[str] = ()) -> Accelerator:
     """Opens a device under the Accelerator model; close it, or use `with`.
 
     Args:
         spec: backend specification: `vulkan`, `wgpu` or `reference`, optionally a
             colon and a device index, UUID, or part of a device or driver name.
+        disable: what the device offers and is left alone, such as "no-int8-dot"; also
+            see TOSAVK_DISABLE (docs/switches.md).
 
     Raises:
         InvalidArgument: no such backend.
@@ -94,7 +96,7 @@ def open(spec: str = "vulkan") -> Accelerator:
     """
     from tosavk.backends.registry import open_accelerator
 
-    return open_accelerator(spec)
+    return open_accelerator(spec, disable=disable)
 
 
 def load(
@@ -104,6 +106,7 @@ def load(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     numerics: str | Numerics = "strict",
     max_turns: int = 1 << 16,
+    disable: Collection[str] = (),
 ) -> Session:
     """Loads a TOSA program on a device; close it, or use `with`.
 
@@ -113,6 +116,7 @@ def load(
         shapes: shapes of inputs whose dimensions the file leaves open.
         numerics: "strict" (same bits on every IEEE device) or "fast".
         max_turns: how many turns all WHILE_LOOPs together may take in one run.
+        disable: what the device offers and is left alone, such as "no-int8-dot".
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -122,7 +126,12 @@ def load(
     from tosavk.backends.session import load as load_session
 
     return load_session(
-        source, backend=backend, shapes=shapes, numerics=numerics, max_turns=max_turns
+        source,
+        backend=backend,
+        shapes=shapes,
+        numerics=numerics,
+        max_turns=max_turns,
+        disable=disable,
     )
 
 

@@ -6,6 +6,8 @@ as well as the drivers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tosavk.backends.reference.device import (
     DeviceListing,
     ReferenceDevice,
@@ -43,12 +45,14 @@ def open_device(
     selector: str | None = None,
     *,
     options: ReferenceOptions | None = None,
+    switches: Collection[str] = (),
 ) -> ReferenceDevice:
     """Opens the reference device.
 
     Args:
         selector: None, "0", or a part of its name.
         options: none yet.
+        switches: it has nothing that could be left alone.
 
     Raises:
         DeviceUnavailable: `selector` names another device.

@@ -5,9 +5,12 @@ Neither the loader library nor the C types are loaded before a function here is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tosavk.backends.vulkan.device import VulkanDevice
     from tosavk.backends.vulkan.options import VulkanOptions
     from tosavk.backends.vulkan.probe import DeviceListing
@@ -32,7 +35,10 @@ def list_devices() -> list[DeviceListing]:
 
 
 def open_device(
-    selector: str | None = None, *, options: VulkanOptions | None = None
+    selector: str | None = None,
+    *,
+    options: VulkanOptions | None = None,
+    switches: Collection[str] = (),
 ) -> VulkanDevice:
     """Opens a device.
 
@@ -40,6 +46,7 @@ def open_device(
         selector: None for the best device; an index; a UUID; or a part of a device or
             driver name.
         options: see `VulkanOptions`.
+        switches: what is left alone besides what the options say.
 
     Raises:
         RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver.
@@ -52,4 +59,7 @@ def open_device(
     from tosavk.backends.vulkan.device import open_with
     from tosavk.backends.vulkan.options import VulkanOptions
 
-    return open_with(None, selector, options or VulkanOptions())
+    chosen = options or VulkanOptions()
+    if switches:
+        chosen = replace(chosen, switches=chosen.switches | frozenset(switches))
+    return open_with(None, selector, chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import Cdata, Loader
@@ -35,6 +36,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.device import Lowered
 from tosavk.core.errors import DeviceCreationFailed, ModelError, Unsupported
 from tosavk.core.plan import PlanLimits
+from tosavk.core.switches import labelled
 
 MAX_SEGMENT_BYTES = 1 << 28
 
@@ -99,7 +101,8 @@ class VulkanDevice:
     @property
     def name(self) -> str:
         """Name of the device and driver."""
-        return f"{self.record.name} ({self.record.driver})"
+        name = f"{self.record.name} ({self.record.driver})"
+        return labelled(name, self.record.switches)
 
     @property
     def plan_limits(self) -> PlanLimits:
@@ -229,4 +232,5 @@ def open_with(
         found = read_records(instance)
         record = select([record for record, _ in found], selector)
         undo.pop_all()
+    record = replace(record, switches=options.switches)
     return VulkanDevice(instance, record, found[record.index][1], options, library)

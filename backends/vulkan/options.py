@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from tosavk.core.plan import Numerics
+from tosavk.core.switches import environment_switches
 
 
 def validation_wanted() -> bool:
@@ -25,9 +26,12 @@ class VulkanOptions:
             by default what TOSAVK_VALIDATION says.
         numerics: promise about float results that artifacts are lowered for.
         pipeline_cache: keep compiled pipelines on disk (folder: `cachefile`).
+        switches: what is left alone (`tosavk.core.switches`); by default what
+            TOSAVK_DISABLE says.
     """
 
     map_unified_device_memory: bool = True
     validation: bool = field(default_factory=validation_wanted)
     numerics: Numerics = Numerics.STRICT
     pipeline_cache: bool = True
+    switches: frozenset[str] = field(default_factory=environment_switches)

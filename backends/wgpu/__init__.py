@@ -6,11 +6,13 @@ Nothing of `wgpu` is loaded before a function here is called.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tosavk.core.errors import RuntimeUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import ModuleType
 
     from tosavk.backends.wgpu.device import WgpuDevice, WgpuOptions
@@ -32,7 +34,10 @@ def list_devices() -> tuple[DeviceListing, ...]:
 
 
 def open_device(
-    selector: str | None = None, *, options: WgpuOptions | None = None
+    selector: str | None = None,
+    *,
+    options: WgpuOptions | None = None,
+    switches: Collection[str] = (),
 ) -> WgpuDevice:
     """Opens a device.
 
@@ -40,6 +45,7 @@ def open_device(
         selector: None for the best device, an index, or a part of a device or driver
             name.
         options: see `WgpuOptions`.
+        switches: what is left alone besides what the options say.
 
     Raises:
         RuntimeUnavailable: `wgpu` or its native library cannot be loaded.
@@ -47,7 +53,10 @@ def open_device(
         DeviceCreationFailed: it could not be opened.
     """
     module = _module()
-    opened: WgpuDevice = module.open_adapter(selector, options or module.WgpuOptions())
+    chosen = options or module.WgpuOptions()
+    if switches:
+        chosen = replace(chosen, switches=chosen.switches | frozenset(switches))
+    opened: WgpuDevice = module.open_adapter(selector, chosen)
     return opened
 
 

@@ -6,7 +6,7 @@ Source of the protocols: `core.device`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tosavk.backends.wgpu import _ffi
 from tosavk.backends.wgpu._ffi import Gpu
@@ -31,6 +31,7 @@ from tosavk.core.errors import (
     Unsupported,
 )
 from tosavk.core.plan import Numerics, PlanLimits
+from tosavk.core.switches import environment_switches, labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +42,13 @@ class WgpuOptions:
         mappable_primary: use wgpu's feature of that name, where it is there, to offer
             the HOST and SHARED memory domains.
         numerics: how artifacts are lowered (docs/numerics.md).
+        switches: what is left alone (`tosavk.core.switches`); by default what
+            TOSAVK_DISABLE says.
     """
 
     mappable_primary: bool = True
     numerics: Numerics = Numerics.STRICT
+    switches: frozenset[str] = field(default_factory=environment_switches)
 
 
 class Kit:
@@ -111,8 +115,8 @@ class WgpuDevice:
         self.binding_alignment = max(4, facts.limits.storage_alignment)
         self._options = options
         self._info = device_info(facts)
-        self._limits = plan_limits(facts.limits)
-        self._name = f"{listing.name} ({listing.driver})"
+        self._limits = plan_limits(facts.limits, options.switches)
+        self._name = labelled(f"{listing.name} ({listing.driver})", options.switches)
 
     @property
     def info(self) -> DeviceInfo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tosavk.core.descriptors import (
@@ -20,6 +20,7 @@ from tosavk.core.descriptors import (
 )
 from tosavk.core.errors import DeviceUnavailable
 from tosavk.core.plan import PlanLimits
+from tosavk.core.switches import INT8_DOT, switched_off
 
 MIN_STORAGE_BUFFERS = 4
 MIN_WORKGROUP = 64
@@ -209,12 +210,15 @@ def max_buffer_bytes(limits: Limits) -> int:
     return min(limits.buffer_bytes, limits.storage_binding_bytes) & -_WORD
 
 
-def plan_limits(limits: Limits) -> PlanLimits:
-    """What plans for this adapter may ask for."""
+def plan_limits(limits: Limits, switches: Collection[str] = ()) -> PlanLimits:
+    """What plans for this adapter may ask for, with some things left alone."""
     largest = max_buffer_bytes(limits)
     lacks = dict(PlanLimits().lacks)
     # WGSL has packed dot products; where the device has none, wgpu writes them out.
-    del lacks["int8_dot"]
+    if off := switched_off(switches, INT8_DOT):
+        lacks["int8_dot"] = off
+    else:
+        del lacks["int8_dot"]
     return PlanLimits(
         max_storage_buffer_range=largest,
         segment_bytes=min(PlanLimits().segment_bytes, largest),

@@ -6,7 +6,8 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
-from tosavk.cli.options import write_json
+from tosavk.cli.options import show_switches, write_json
+from tosavk.core.switches import environment_switches
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +39,7 @@ def main(options: argparse.Namespace) -> int:
         from tosavk.cli.console import out
 
         show(out(), records)
+        show_switches(out())
     return 0 if any(r.usable for r in records) else 4
 
 
@@ -46,6 +48,7 @@ def document(records: tuple[DeviceRecord, ...]) -> dict[str, object]:
     return {
         "format": "tosavk.devices",
         "version": 1,
+        "switches": sorted(environment_switches()),
         "devices": [
             {**dataclasses.asdict(record), "spec": record.spec} for record in records
         ],

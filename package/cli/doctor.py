@@ -8,7 +8,8 @@ import platform
 import sys
 from typing import TYPE_CHECKING, cast
 
-from tosavk.cli.options import write_json
+from tosavk.cli.options import show_switches, write_json
+from tosavk.core.switches import environment_switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,12 @@ DRIVER_VARIABLES = (
     "VK_LOADER_DRIVERS_SELECT",
     "VK_LOADER_DRIVERS_DISABLE",
     "VK_LAYER_PATH",
+    "VK_ADD_LAYER_PATH",
     "VK_INSTANCE_LAYERS",
     "WGPUPY_WGPU_ADAPTER_NAME",
+    "TOSAVK_DISABLE",
 )
-"""Variables that choose drivers and layers."""
+"""Variables that choose drivers and layers, and what of a device is used."""
 
 _VARIABLES = (
     *DRIVER_VARIABLES,
@@ -73,14 +76,15 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.cli.console import BAD, TITLE, Column, out, say, show_table
 
     console = out()
-    for section in ("system", "packages", "environment"):
+    for section in ("system", "packages", "vulkan", "environment"):
         entries = cast("dict[str, object]", report[section])
         say(console, section, TITLE)
         show_table(
             console,
             (Column(""), Column("")),
-            [(name, str(value)) for name, value in entries.items()],
+            [(name, str(value) or "none") for name, value in entries.items()],
         )
+    show_switches(console)
     say(console, "devices", TITLE)
     if failure:
         say(console, f"  {failure}", BAD)
@@ -115,6 +119,8 @@ def document(
             "cpus": os.cpu_count(),
         },
         "packages": {name: _version(name) for name in _PACKAGES},
+        "vulkan": _vulkan(),
+        "switches": sorted(environment_switches()),
         "environment": {
             name: os.environ[name] for name in _VARIABLES if name in os.environ
         },
@@ -130,6 +136,26 @@ def _kernels(records: Sequence[DeviceRecord]) -> tuple[KernelReport, ...]:
 
     usable = [r.spec for r in records if r.usable and r.backend != "reference"]
     return kernel_reports(usable)
+
+
+def _vulkan() -> dict[str, str]:
+    """Versions of the Vulkan loader and of the validation layer; "" without."""
+    try:
+        from tosavk.backends.vulkan._ffi import open_loader
+        from tosavk.backends.vulkan.layers import (
+            find_layer,
+            loader_version,
+            version_text,
+        )
+
+        calls = open_loader().calls
+        layer = find_layer(calls)
+        return {
+            "loader": version_text(loader_version(calls)),
+            "validation layer": version_text(layer.version) if layer else "",
+        }
+    except Exception:  # noqa: BLE001 - the list of devices says what is wrong
+        return {"loader": "", "validation layer": ""}
 
 
 def _devices() -> tuple[tuple[DeviceRecord, ...], str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tosavk.cli.types import Subparsers
-    from tosavk.core.plan import Dispatch, Plan
+    from tosavk.core.plan import Dispatch, Plan, PlanLimits
     from tosavk.lowering.graph import Graph, Tensor
 
 
@@ -31,6 +31,12 @@ def add_parser(commands: Subparsers) -> None:
         allow_abbrev=False,
     )
     shared.add_model(parser)
+    parser.add_argument(
+        "--backend",
+        metavar="S",
+        help="plan for this device, such as vulkan or wgpu:1 (default: for any device, "
+        "with what all of them have)",
+    )
     parser.add_argument("--plan", action="store_true", help="also list the dispatches")
     parser.add_argument("--json", action="store_true", help="as JSON (docs/json.md)")
     shared.add_numerics(parser)
@@ -52,26 +58,95 @@ def main(options: argparse.Namespace) -> int:
     graph = load_graph(source, shapes=shapes)
     refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
     plans: tuple[Plan, ...] = ()
+    device = _Device.of(options.backend)
     if not refused:
         try:
-            plans = lower_graph(graph, numerics=parse_numerics(options.numerics)).plans
+            plans = lower_graph(
+                graph,
+                limits=device.limits,
+                numerics=parse_numerics(options.numerics),
+            ).plans
         except AdmissionError as error:
             if error.operator is None:
                 raise
             refused = {error.operator.index: str(error)}
     if options.json:
         listed = plans if options.plan else ()
-        shared.write_json("-", _document(graph, refused, plans, listed))
+        document = _document(graph, refused, plans, listed)
+        if not refused:
+            document["device"] = device.document(plans)
+        shared.write_json("-", document)
     else:
         from tosavk.cli.console import TITLE, out, say
 
         console = out()
         say(console, Path(options.model).name, TITLE)
         _show(console, graph, refused, plans)
+        if not refused:
+            for line in device.lines(plans):
+                say(console, line)
         if options.plan:
             for number, plan in enumerate(plans):
                 _show_dispatches(console, plan, number if len(plans) > 1 else None)
     return 3 if refused else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """What a model is planned for.
+
+    Attributes:
+        name: name of the device and driver; "" for any device.
+        limits: what it offers.
+    """
+
+    name: str
+    limits: PlanLimits
+
+    @classmethod
+    def of(cls, spec: str | None) -> Self:
+        """Opens and closes the device of a backend specification."""
+        from tosavk.core.plan import PlanLimits
+
+        if spec is None:
+            lacks = {**dict(PlanLimits().lacks), "int8_dot": "no device was named"}
+            return cls("", PlanLimits(lacks=tuple(lacks.items())))
+        from tosavk.backends.registry import open_accelerator
+
+        with open_accelerator(spec) as accelerator:
+            return cls(accelerator.name, accelerator.device.plan_limits)
+
+    def int8(self, plans: Sequence[Plan]) -> str:
+        """How INT8 products are summed, and why; "" if there are none."""
+        from tosavk.core.dtypes import DType
+        from tosavk.shaders.catalogue import kernels
+
+        spec = {name: kernel.spec for name, kernel in kernels().items()}
+        for dispatch in (
+            d for plan in plans for d in (*plan.prologue, *plan.dispatches)
+        ):
+            if dispatch.kernel in ("conv_dot", "matmul_dot"):
+                return "integer dot products"
+            if dispatch.kernel in ("conv_int", "matmul_int"):
+                words = dict(zip(spec[dispatch.kernel], dispatch.spec, strict=True))
+                if words["X_TYPE"] == DType.INT8:
+                    reason = self.limits.lack("int8_dot")
+                    return f"four channels at a time, no integer dot products: {reason}"
+        return ""
+
+    def lines(self, plans: Sequence[Plan]) -> list[str]:
+        """What to say about the device."""
+        found = [f"device: {self.name}"] if self.name else []
+        how = self.int8(plans)
+        return found + ([f"INT8 sums: {how}"] if how else [])
+
+    def document(self, plans: Sequence[Plan]) -> dict[str, object]:
+        """The same as JSON data (docs/json.md)."""
+        return {
+            "name": self.name,
+            "int8_sums": self.int8(plans),
+            "lacks": dict(self.limits.lacks),
+        }
 
 
 def _inspect_nvfp4(options: argparse.Namespace, payload: bytes) -> int:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tosavk.core.errors import InvalidArgument
+from tosavk.core.switches import SWITCHES, VARIABLE, environment_switches
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from rich.console import Console
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -200,6 +202,14 @@ def write_text(target: str, text: str) -> None:
         raise InvalidArgument(
             f"cannot write {target!r}: {error.strerror or error}"
         ) from error
+
+
+def show_switches(console: Console) -> None:
+    """Says what TOSAVK_DISABLE leaves alone, if anything."""
+    from tosavk.cli.console import say
+
+    for name in sorted(environment_switches()):
+        say(console, f"switched off by {VARIABLE}: {name}, {SWITCHES[name]}")
 
 
 def whole_number(text: str) -> int:
