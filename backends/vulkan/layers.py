@@ -29,8 +29,13 @@ class Layer:
     version: int
     extensions: frozenset[str]
 
+    @property
+    def number(self) -> str:
+        """Its version as "major.minor.patch"."""
+        return version_text(self.version)
+
     def __str__(self) -> str:
-        return f"{self.name} {version_text(self.version)}"
+        return f"{self.name} {self.number}"
 
 
 def require(code: int, call: str) -> None:

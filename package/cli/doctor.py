@@ -152,7 +152,7 @@ def _vulkan() -> dict[str, str]:
         layer = find_layer(calls)
         return {
             "loader": version_text(loader_version(calls)),
-            "validation layer": version_text(layer.version) if layer else "",
+            "validation layer": layer.number if layer else "",
         }
     except Exception:  # noqa: BLE001 - the list of devices says what is wrong
         return {"loader": "", "validation layer": ""}

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import validation
 from harness.planted import corrupts, healthy, plant
 from tosavk import cli
 from tosavk.cli.console import short_device
@@ -145,6 +146,8 @@ def test_devices_and_doctor(capsys: Captured) -> None:
     assert report["format"] == "tosavk.doctor"
     assert report["devices"] == document["devices"]
     assert report["packages"]["numpy"] == np.__version__
+    layer = validation.layer() if report["vulkan"]["loader"] else None
+    assert report["vulkan"]["validation layer"] == (layer.number if layer else "")
     assert cli.main(["devices"]) == 0
     assert "reference:0" in capsys.readouterr().out
     assert cli.main(["doctor"]) == 0

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tosavk
+from harness import validation
 from tosavk.backends.vulkan import open_device
-from tosavk.backends.vulkan._ffi import open_loader
-from tosavk.backends.vulkan.layers import find_layer
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.buffers import Buffer
@@ -30,8 +29,6 @@ from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import load_graph
 
 Floats = NDArray[np.float32]
-
-_FOLLOWS_THREADS = (1 << 22) | (4 << 12)  # a packed version
 
 
 def add_model(count: int) -> bytes:
@@ -64,15 +61,9 @@ def open_for_threads(spec: str) -> Accelerator:
     backend, _, selector = spec.partition(":")
     if backend != "vulkan":
         return tosavk.open(spec)
-    validation = validation_wanted() and is_newer_layer()
-    options = VulkanOptions(validation=validation)
+    validate = validation_wanted() and validation.is_new()
+    options = VulkanOptions(validation=validate)
     return Accelerator(open_device(selector or None, options=options))
-
-
-def is_newer_layer() -> bool:
-    """Whether the validation layer is one that follows semaphores of other threads."""
-    layer = find_layer(open_loader().calls)
-    return layer is not None and layer.version >= _FOLLOWS_THREADS
 
 
 def load(accelerator: Accelerator, context: Context, model: bytes) -> Program:

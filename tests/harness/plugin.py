@@ -266,6 +266,9 @@ def pytest_terminal_summary(
             lane = devices.lane(spec)
             what = f"MISSING: {lane.missing}" if lane.missing else lane.driver
             terminalreporter.write_line(f"{spec}: {what}")
+        layer = validation.in_use()
+        if layer:
+            terminalreporter.write_line(f"validation: {layer}")
     state = config.stash[STATE]
     if state.unmatched:
         terminalreporter.section("expected failures that no test matches", red=True)
