@@ -224,6 +224,10 @@ class ChildSide:
             self.changed += changes(outputs, found, self.changed)
             self.tensors = {**sample.arrays, **found}
 
+    def release(self) -> None:
+        """Unloads the program."""
+        self._try({"do": "release"}, lambda _: None)
+
     def rerun(
         self,
         op: Operator,

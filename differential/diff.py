@@ -198,6 +198,8 @@ class _Lab:
                 side.probe(sample, outputs.get(side.label, {}), told)
 
             self._together(probe)
+            if number == len(self._samples) - 1:
+                self._together(lambda side: side.release())
             devices = [s for s in self.sides if s.tensors and not s.is_reference]
             for side in devices:
                 if side.label not in self.judged:

@@ -122,6 +122,10 @@ class Party(Compared, Protocol):
         """Reads the intermediates; fills `tensors`."""
         ...
 
+    def release(self) -> None:
+        """Unloads the program, whose memory is wanted for the comparison."""
+        ...
+
     def dismiss(self) -> None:
         """Begins to close, without waiting."""
         ...
@@ -297,6 +301,11 @@ class Side:
             return
         self.changed += changes(outputs, found, self.changed)
         self.tensors = {**sample.arrays, **found}
+
+    def release(self) -> None:
+        """Unloads the program."""
+        if self._station is not None:
+            self._station.close()
 
     def rerun(
         self,

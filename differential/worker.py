@@ -61,6 +61,9 @@ class Worker:
                 progress("reading intermediates")
                 arrays = self._station.probe(self._arrays(question, "inputs"))
                 return self._written(question, arrays)
+            case "release":
+                self._station.close()
+                return {}
             case "rerun":
                 return self._rerun(question, progress)
             case "traits":

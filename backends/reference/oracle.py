@@ -166,10 +166,10 @@ def _magnitudes(call: Call) -> list[Array]:
     """
     op = call.operator.op
     data = 2 if op in _TWO_INPUTS else 3 if op in _WITH_BIAS else 1
-    operands = [
-        np.maximum(np.abs(x), SMALLEST_NORMAL[kind]) if i < data else np.abs(x)
-        for i, (x, kind) in enumerate(zip(call.operands, call.types, strict=True))
-    ]
+    operands = [np.abs(x) for x in call.operands]
+    for x, kind in zip(operands[:data], call.types, strict=False):
+        # In place: weights may be most of the memory that there is.
+        np.maximum(x, SMALLEST_NORMAL[kind], out=x)
     if op in _LOCAL_BOUND and not call.flag("local_bound"):
         inputs = 2 if op is Op.FFT2D else 1
         for i in range(inputs):
