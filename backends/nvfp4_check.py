@@ -40,6 +40,7 @@ from tosavk.lowering.nvfp4.artifact import (
 )
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4, lower_with
 from tosavk.lowering.program import lower_artifact
+from tosavk.lowering.rules.dot import dispatches_dots
 from tosavk.shaders.catalogue import kernels
 
 SWITCH = "TOSAVK_WITHOUT"
@@ -80,7 +81,16 @@ def lower_for(device: Device, artifact: Artifact, *, numerics: Numerics) -> Lowe
         Error: see `lowering.program.lower_artifact` and `lower_checked`.
     """
     if artifact.format != FORMAT_NVFP4:
-        return lower_artifact(artifact, limits=device.plan_limits, numerics=numerics)
+        lowered = lower_artifact(artifact, limits=device.plan_limits, numerics=numerics)
+        if not dispatches_dots(getattr(lowered, "plans", ())):
+            return lowered
+        from tosavk.backends.dot_check import lower_trusted
+
+        return lower_trusted(
+            device,
+            lambda limits: lower_artifact(artifact, limits=limits, numerics=numerics),
+            lowered,
+        )
     check_target(artifact.target)
     return lower_checked(device, read_program(artifact.view()), numerics=numerics)
 

@@ -24,14 +24,16 @@ from tosavk.core.descriptors import (
     BufferUsage,
     MemoryDomain,
 )
+from tosavk.core.device import Device
 from tosavk.core.dtypes import DType, coerce, pack, unpack
 from tosavk.core.errors import InvalidArgument, Released, Unsupported
-from tosavk.core.plan import Numerics, Plan, Slot, SlotRole
+from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.late import LateChecks
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
+from tosavk.lowering.rules.dot import dispatches_dots
 
 _USAGE = {
     SlotRole.INPUT: BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT,
@@ -327,12 +329,35 @@ def load_on(
         ModelError: the device refuses the program; the accelerator is closed.
     """
     try:
-        limits = accelerator.device.plan_limits
-        lowered = lower_graph(graph, limits=limits, numerics=numerics)
+        lowered = lower_on(accelerator.device, graph, numerics=numerics)
     except BaseException:
         accelerator.close()
         raise
     return Session(accelerator, lowered, owns_accelerator=True, max_turns=max_turns)
+
+
+def lower_on(
+    device: Device, graph: Graph, *, numerics: Numerics = Numerics.STRICT
+) -> Lowered:
+    """Lowers a verified graph with kernels that give right answers on a device.
+
+    Raises:
+        ModelError: the device refuses the program, or was lost.
+
+    Warns:
+        KernelWarning: a kernel gives wrong answers; others are taken.
+    """
+
+    def lower(limits: PlanLimits) -> Lowered:
+        return lower_graph(graph, limits=limits, numerics=numerics)
+
+    lowered = lower(device.plan_limits)
+    if not dispatches_dots(lowered.plans):
+        return lowered
+    # Only programs with such kernels pay for what makes the known answers.
+    from tosavk.backends.dot_check import lower_trusted
+
+    return lower_trusted(device, lower, lowered)
 
 
 def parse_numerics(value: str | Numerics) -> Numerics:

@@ -33,6 +33,10 @@ class SwitchWarning(UserWarning):
     """A switch has a name that does not exist."""
 
 
+class KernelWarning(UserWarning):
+    """A kernel gave a wrong answer on a device and is not used there."""
+
+
 def known_switches(names: Iterable[str], *, source: str) -> frozenset[str]:
     """The switches of these names; "int8-dot" is "no-int8-dot" too.
 

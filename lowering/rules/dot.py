@@ -12,11 +12,13 @@ around, so the result is exact wherever INT32 is.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.core.dtypes import DType, elements
+from tosavk.core.plan import Plan
 from tosavk.lowering.builder import (
     PlanBuilder,
     Value,
@@ -29,11 +31,21 @@ from tosavk.lowering.rules.integers import filled_bytes, number_row
 from tosavk.lowering.rules.operands import round_up
 
 NEED = "int8_dot"
+KERNELS = frozenset({"conv_dot", "matmul_dot"})
 X_ZERO = 1
 """Bit of SUMS: the kernel adds what the zero point of x makes."""
 W_ZERO = 2
 """Bit of SUMS: the zero point of the weights may be other than 0."""
 _LANES = 4
+
+
+def dispatches_dots(plans: Sequence[Plan]) -> bool:
+    """Whether plans run kernels with integer dot products."""
+    return any(
+        dispatch.kernel in KERNELS
+        for plan in plans
+        for dispatch in (*plan.prologue, *plan.dispatches)
+    )
 
 
 def takes_dots(build: PlanBuilder, dtype: DType) -> bool:

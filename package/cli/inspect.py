@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tosavk.cli.types import Subparsers
-    from tosavk.core.plan import Dispatch, Plan, PlanLimits
+    from tosavk.core.plan import Dispatch, Numerics, Plan, PlanLimits
     from tosavk.lowering.graph import Graph, Tensor
+    from tosavk.lowering.lower import Lowered
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -58,14 +59,15 @@ def main(options: argparse.Namespace) -> int:
     graph = load_graph(source, shapes=shapes)
     refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
     plans: tuple[Plan, ...] = ()
-    device = _Device.of(options.backend)
+    numerics = parse_numerics(options.numerics)
+    device = _Device("", _any_device())
     if not refused:
         try:
-            plans = lower_graph(
-                graph,
-                limits=device.limits,
-                numerics=parse_numerics(options.numerics),
-            ).plans
+            if options.backend is None:
+                lowered = lower_graph(graph, limits=device.limits, numerics=numerics)
+            else:
+                device, lowered = _lower_for(options.backend, graph, numerics)
+            plans = lowered.plans
         except AdmissionError as error:
             if error.operator is None:
                 raise
@@ -103,19 +105,6 @@ class _Device:
     name: str
     limits: PlanLimits
 
-    @classmethod
-    def of(cls, spec: str | None) -> Self:
-        """Opens and closes the device of a backend specification."""
-        from tosavk.core.plan import PlanLimits
-
-        if spec is None:
-            lacks = {**dict(PlanLimits().lacks), "int8_dot": "no device was named"}
-            return cls("", PlanLimits(lacks=tuple(lacks.items())))
-        from tosavk.backends.registry import open_accelerator
-
-        with open_accelerator(spec) as accelerator:
-            return cls(accelerator.name, accelerator.device.plan_limits)
-
     def int8(self, plans: Sequence[Plan]) -> str:
         """How INT8 products are summed, and why; "" if there are none."""
         from tosavk.core.dtypes import DType
@@ -147,6 +136,26 @@ class _Device:
             "int8_sums": self.int8(plans),
             "lacks": dict(self.limits.lacks),
         }
+
+
+def _any_device() -> PlanLimits:
+    """What every device has."""
+    from tosavk.core.plan import PlanLimits
+
+    lacks = {**dict(PlanLimits().lacks), "int8_dot": "no device was named"}
+    return PlanLimits(lacks=tuple(lacks.items()))
+
+
+def _lower_for(spec: str, graph: Graph, numerics: Numerics) -> tuple[_Device, Lowered]:
+    """Opens a device and lowers a graph as it is when it runs there."""
+    from tosavk.backends.dot_check import trusted_limits
+    from tosavk.backends.registry import open_accelerator
+    from tosavk.backends.session import lower_on
+
+    with open_accelerator(spec) as accelerator:
+        lowered = lower_on(accelerator.device, graph, numerics=numerics)
+        limits = trusted_limits(accelerator.device)
+        return _Device(accelerator.name, limits), lowered
 
 
 def _inspect_nvfp4(options: argparse.Namespace, payload: bytes) -> int:
