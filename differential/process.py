@@ -30,6 +30,7 @@ DEFAULT_LIMIT_S = 120.0
 """How long a process may give no sign of life, in seconds."""
 
 _TAIL_BYTES = 4096
+_STARTING_S = 60.0
 _CLOSING_S = 10.0
 _OUT_OF_MEMORY = (
     "bad_alloc",
@@ -101,6 +102,7 @@ class Process:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._kills = _oom_kills()
         self._ended: ProcessEnded | None = None
+        self._heard = False
         with stderr.open("wb") as errors:
             # A session of its own: an interrupt from the keyboard goes to the one that
             # started it, which closes it.
@@ -151,10 +153,15 @@ class Process:
             raise self._ended
         doing = "starting"
         while True:
+            limit = self.limit_s
+            if limit and not self._heard:
+                # An interpreter that starts on a busy machine is no driver that hangs.
+                limit = max(limit, _STARTING_S)
             try:
-                line = self._lines.get(timeout=self.limit_s or None)
+                line = self._lines.get(timeout=limit or None)
             except queue.Empty:
-                raise self._hang(doing) from None
+                raise self._hang(doing, limit) from None
+            self._heard = True
             message = None if line is None else _parsed(line)
             if message is None:
                 raise self._end()
@@ -193,10 +200,11 @@ class Process:
         if self._ended is not None:
             return self._ended
         self.dismiss()
+        limit = min(self.limit_s or _CLOSING_S, _CLOSING_S)
         try:
-            code = self._process.wait(min(self.limit_s or _CLOSING_S, _CLOSING_S))
+            code = self._process.wait(limit)
         except subprocess.TimeoutExpired:
-            return self._hang("closing the device")
+            return self._hang("closing the device", limit)
         return self._end() if code else None
 
     def kill(self) -> None:
@@ -234,9 +242,9 @@ class Process:
         except OSError:
             return ""
 
-    def _hang(self, doing: str) -> ProcessEnded:
+    def _hang(self, doing: str, limit: float) -> ProcessEnded:
         self.kill()
-        text = f"no sign of life for {self.limit_s:g} s while {doing}; it was killed"
+        text = f"no sign of life for {limit:g} s while {doing}; it was killed"
         return self._close_with(Ending.HUNG, text)
 
     def _end(self) -> ProcessEnded:
