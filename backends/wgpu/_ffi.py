@@ -322,9 +322,28 @@ class Gpu:
         self._made(pipeline, partial(release_layout, group), "a pipeline layout")
         return group, pipeline
 
-    def create_module(self, name: str, code: str) -> Cdata:
-        """Compiles WGSL text."""
+    def create_pipeline(self, name: str, layout: Cdata, code: str) -> Cdata:
+        """Compiles WGSL text without overrides; its entry point is `main`.
+
+        Args:
+            name: which kernel it is, for messages.
+            layout: a pipeline layout.
+            code: the text.
+        """
         keep: list[object] = []
+        module = self._create_module(name, code, keep)
+        try:
+            descriptor = ffi.new("WGPUComputePipelineDescriptor *")
+            descriptor.label = _string(name, keep)
+            descriptor.layout = layout
+            descriptor.compute.module = module
+            descriptor.compute.entryPoint = _string("main", keep)
+            handle = lib.wgpuDeviceCreateComputePipeline(self.device, descriptor)
+            return self._made(handle, release_pipeline, f"a pipeline of kernel {name}")
+        finally:
+            lib.wgpuShaderModuleRelease(module)
+
+    def _create_module(self, name: str, code: str, keep: list[object]) -> Cdata:
         source = ffi.new("WGPUShaderSourceWGSL *")
         source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
         source.code = _string(code, keep)
@@ -332,27 +351,8 @@ class Gpu:
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         descriptor.label = _string(name, keep)
         handle = lib.wgpuDeviceCreateShaderModule(self.device, descriptor)
-        return self._made(handle, release_module, f"the WGSL of kernel {name!r}")
-
-    def create_pipeline(
-        self, name: str, layout: Cdata, module: Cdata, constants: dict[str, int]
-    ) -> Cdata:
-        """Creates a compute pipeline of entry point `main`."""
-        keep: list[object] = []
-        entries = ffi.new("WGPUConstantEntry[]", len(constants))
-        for entry, (key, value) in zip(entries, constants.items(), strict=True):
-            entry.key = _string(key, keep)
-            entry.value = float(value)
-        descriptor = ffi.new("WGPUComputePipelineDescriptor *")
-        descriptor.label = _string(name, keep)
-        descriptor.layout = layout
-        descriptor.compute.module = module
-        descriptor.compute.entryPoint = _string("main", keep)
-        descriptor.compute.constantCount = len(constants)
-        descriptor.compute.constants = entries
-        handle = lib.wgpuDeviceCreateComputePipeline(self.device, descriptor)
-        doing = f"a pipeline of kernel {name!r} with {constants}"
-        return self._made(handle, release_pipeline, doing)
+        release = lib.wgpuShaderModuleRelease
+        return self._made(handle, release, f"the WGSL of kernel {name}")
 
     def create_group(self, layout: Cdata, slices: list[BufferSlice]) -> Cdata:
         """Creates a bind group with `slices` at bindings 0, 1, ...
@@ -541,11 +541,6 @@ def release_group(handle: Cdata) -> None:
 def release_pipeline(handle: Cdata) -> None:
     """Gives a pipeline back."""
     lib.wgpuComputePipelineRelease(handle)
-
-
-def release_module(handle: Cdata) -> None:
-    """Gives a shader module back."""
-    lib.wgpuShaderModuleRelease(handle)
 
 
 def release_layout(group: Cdata, pipeline: Cdata) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tosavk.backends.wgpu import _ffi
 from tosavk.backends.wgpu._ffi import Cdata, Gpu
 from tosavk.backends.wgpu.probe import Limits
+from tosavk.backends.wgpu.specialize import specialize
+from tosavk.backends.wgpu.wgsl import Source, WgslError
 from tosavk.core.errors import InvalidArgument, ResourceLimit
 from tosavk.core.plan import Dispatch
 from tosavk.shaders.catalogue import Kernel, Work, kernels
@@ -74,14 +76,16 @@ class Pipelines:
         self._limits = limits
         self._kernels = kernels()
         self._layouts: dict[int, tuple[Cdata, Cdata]] = {}
-        self._modules: dict[str, Cdata] = {}
+        self._sources: dict[str, Source] = {}
+        self._handles: dict[tuple[int, str], Cdata] = {}
         self._pipelines: dict[tuple[str, tuple[int, ...]], Pipeline] = {}
 
     def get(self, name: str, spec: tuple[int, ...]) -> Pipeline:
         """The pipeline of a kernel with these specialization words.
 
         Raises:
-            InvalidArgument: no such kernel, or another number of words.
+            InvalidArgument: no such kernel, another number of words, or text that
+                `wgsl` does not understand.
             ModelError: wgpu refused it.
         """
         found = self._pipelines.get((name, spec))
@@ -98,31 +102,39 @@ class Pipelines:
             kernel.workgroup, limits.workgroup_width, limits.workgroup_invocations
         )
         constants = {"WORKGROUP": width, **dict(zip(kernel.spec, spec, strict=True))}
-        module = self._module(kernel)
-        handle = self._gpu.create_pipeline(name, layout, module, constants)
+        code = self._code(kernel, constants)
+        # Words that a kernel does not look at make no other pipeline.
+        key = (len(kernel.bindings), code)
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = self._gpu.create_pipeline(f"{name!r} {spec}", layout, code)
+            self._handles[key] = handle
         made = Pipeline(kernel, handle, group_layout, width)
         self._pipelines[name, spec] = made
         return made
 
     def free(self) -> None:
-        """Gives everything back."""
-        for pipeline in self._pipelines.values():
-            _ffi.release_pipeline(pipeline.handle)
-        for module in self._modules.values():
-            _ffi.release_module(module)
+        """Gives everything back; it can be used again."""
+        for handle in self._handles.values():
+            _ffi.release_pipeline(handle)
         for layout in self._layouts.values():
             _ffi.release_layout(*layout)
         self._pipelines.clear()
-        self._modules.clear()
+        self._handles.clear()
         self._layouts.clear()
+        self._sources.clear()
 
     def _layout(self, storage_buffers: int) -> tuple[Cdata, Cdata]:
         if storage_buffers not in self._layouts:
             self._layouts[storage_buffers] = self._gpu.create_layout(storage_buffers)
         return self._layouts[storage_buffers]
 
-    def _module(self, kernel: Kernel) -> Cdata:
-        if kernel.name not in self._modules:
-            code = wgsl_text(kernel)
-            self._modules[kernel.name] = self._gpu.create_module(kernel.name, code)
-        return self._modules[kernel.name]
+    def _code(self, kernel: Kernel, constants: dict[str, int]) -> str:
+        try:
+            if kernel.name not in self._sources:
+                self._sources[kernel.name] = Source(wgsl_text(kernel))
+            return specialize(self._sources[kernel.name], constants)
+        except WgslError as error:
+            raise InvalidArgument(
+                f"the WGSL of kernel {kernel.name!r} is not understood: {error}"
+            ) from error
