@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = (
     "tests/ops/test_nvfp4.py",
     "tests/ops/test_nvfp4_fast.py",
+    "tests/ops/test_nvfp4_fragments.py",
     "tests/cases/test_nvfp4_cases.py",
 )
 SKIPPED = 77

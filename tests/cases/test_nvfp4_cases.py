@@ -12,6 +12,8 @@ from tosavk import nvfp4
 from tosavk.core.errors import InvalidArgument
 from tosavk.nvfp4 import Nvfp4Warning, Weights
 
+pytestmark = pytest.mark.nvfp4
+
 ONE = 0x2
 """The code of 1.0."""
 

@@ -32,6 +32,8 @@ from tosavk.lowering.nvfp4.artifact import (
 from tosavk.lowering.nvfp4.kernels import SCALAR, STRICT_KERNELS
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, slots_of
 
+pytestmark = pytest.mark.nvfp4
+
 Array = NDArray[Any]
 Inputs = Mapping[str, Array]
 Given = dict[str, Array]
@@ -96,12 +98,28 @@ def test_sums_are_within_the_bound(
     assert (np.abs(y - answer.y) <= bound).all()
 
 
-@pytest.mark.parametrize("m", range(1, 71, 7))
-def test_every_count_of_tokens(opened: Devices, gpu_device: str, m: int) -> None:
-    program = Projection(m=m, n=3, k=32)
-    given, answer = problem(program)
-    y = run(opened, gpu_device, program, given)
-    assert (np.abs(y - answer.y) <= 96 * 2.0**-23 * answer.size).all()
+def test_every_count_of_tokens(opened: Devices, gpu_device: str) -> None:
+    for m in range(1, 71):
+        program = Projection(m=m, n=3, k=32)
+        given, answer = problem(program)
+        y = run(opened, gpu_device, program, given)
+        assert (np.abs(y - answer.y) <= 96 * 2.0**-23 * answer.size).all(), m
+
+
+@pytest.mark.parametrize("m", [16, 3])
+def test_every_code_times_every_scale(opened: Devices, device: str, m: int) -> None:
+    """Row r has scale r and all codes; token t picks element t: every product alone."""
+    program = Projection(m=m, n=256, k=16)
+    picked = np.arange(m) if m == 16 else np.array([1, 8, 15])
+    given: Given = {
+        "x": np.eye(16, dtype=np.float32)[picked],
+        "packed": nvfp4.pack_codes(np.tile(np.arange(16, dtype=np.uint8), (256, 1))),
+        "scales": np.arange(256, dtype=np.uint8)[:, None],
+        "tensor_scale": np.ones(1, np.float32),
+    }
+    y = run(opened, device, program, given)
+    expected = nvfp4.CODE_VALUES[picked][:, None] * nvfp4.SCALE_VALUES
+    np.testing.assert_array_equal(y, expected)
 
 
 def bits_of_all(opened: Devices, program: Program, given: Inputs) -> dict[str, bytes]:

@@ -8,6 +8,8 @@ import pytest
 
 from tosavk import nvfp4
 
+pytestmark = pytest.mark.nvfp4
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "nvfp4_mlp.py"
 
 

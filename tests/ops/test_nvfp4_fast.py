@@ -164,7 +164,7 @@ def test_every_code_times_every_scale(
     picked = np.arange(m) % 16 if m >= 16 else np.arange(m) * 2 + 1
     x = np.zeros((m, k), np.float32)
     x[np.arange(m), k - 16 + picked] = 1
-    given = {
+    given: Given = {
         "x": x,
         "packed": nvfp4.pack_codes(codes),
         "scales": scales,
@@ -187,7 +187,7 @@ def test_zero_blocks_and_large_activations(
     packed[2, :8] = 0
     x = np.full((m, 64), 3.0, np.float32)
     x[0, 40] = 1e5
-    given = {
+    given: Given = {
         "x": x,
         "packed": packed,
         "scales": scales,

@@ -26,6 +26,8 @@ from tosavk.lowering.nvfp4.artifact import (
 from tosavk.lowering.nvfp4.lower import lower_nvfp4, slots_of
 from tosavk.lowering.program import lower_artifact
 
+pytestmark = pytest.mark.nvfp4
+
 HEADER = struct.pack("<8s6I", b"VKNVFP4\0", 1, 3, 17, 2688, 1, 0)
 MOE = struct.pack(
     "<8s5I24I36x",

@@ -21,6 +21,8 @@ from tosavk.lowering.nvfp4.files import (
     save_safetensors,
 )
 
+pytestmark = pytest.mark.nvfp4
+
 
 def some_weights(n: int = 130, k: int = 128) -> Weights:
     rng = np.random.default_rng(n)

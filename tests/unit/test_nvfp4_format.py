@@ -15,6 +15,8 @@ from tosavk.core import nvfp4
 from tosavk.core.errors import InvalidArgument
 from tosavk.core.nvfp4 import Nvfp4Warning, Weights
 
+pytestmark = pytest.mark.nvfp4
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.uint8]
 CODES = np.arange(16, dtype=np.uint8)
