@@ -163,7 +163,13 @@ def load(folder: Path, identity: CacheIdentity) -> bytes:
 
 
 def store(folder: Path, identity: CacheIdentity, payload: bytes) -> None:
-    """Writes the driver's data in one step; failures go to the log only."""
+    """Writes the driver's data in one step; failures go to the log only.
+
+    Less than the driver's own header is not kept: a driver that gives no more (lavapipe
+    26) would not take it back.
+    """
+    if len(payload) < _DRIVER_HEADER.size:
+        return
     path = folder / identity.file_name
     try:
         write_file(path, pack(identity, payload))

@@ -9,7 +9,7 @@ import pytest
 from harness import vulkan_plans as plans
 from harness.vulkan_door import Door, open_device
 from tosavk.backends.vulkan._ffi import const
-from tosavk.backends.vulkan.cachefile import CacheIdentity, load
+from tosavk.backends.vulkan.cachefile import CacheIdentity, cache_folder, load
 from tosavk.backends.vulkan.options import VulkanOptions
 
 N = 67
@@ -25,6 +25,10 @@ def run_once(spec: str, door: Door) -> CacheIdentity:
     identity = CacheIdentity.of(device.record)
     device.close()
     assert not door.live
+    folder = cache_folder()
+    is_kept = folder is None or (folder / identity.file_name).exists()
+    if not is_kept and not door.failed:
+        pytest.skip("the driver gives no data to keep")
     return identity
 
 

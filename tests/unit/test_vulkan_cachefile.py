@@ -57,6 +57,14 @@ def test_what_was_stored_is_loaded(
     assert not caplog.records
 
 
+def test_less_than_a_header_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(tmp_path, IDENTITY, DATA[:20])  # what lavapipe 26 gives
+    assert not list(tmp_path.iterdir())
+    assert not caplog.records
+
+
 def test_no_file_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load(tmp_path / "nowhere", IDENTITY) == b""
     assert not caplog.records

@@ -1,0 +1,128 @@
+"""A lane of tests: pytest on one device with one driver, and what came of it."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lane_drivers import ROOT, Start
+from lane_table import Lane
+
+TESTS = ("tests/backends", "tests/ops", "tests/contract", "tests/conformance")
+WITHOUT_DEVICE = ("tests/ops/test_reference_*.py", "tests/ops/test_lowering_plans.py")
+MAX_FAILURES = 40
+
+_ASK = """
+import json, sys, tosavk
+found = [d for d in tosavk.devices() if d.backend == sys.argv[1]]
+part = sys.argv[2].casefold()
+found = [d for d in found if part in f"{d.name} {d.driver}".casefold()]
+usable = [d for d in found if d.usable] or found
+d = usable[0] if usable else None
+print(json.dumps(d and {"name": d.name, "driver": d.driver, "reason": d.reason}))
+"""
+
+
+@dataclass
+class Outcome:
+    """What came of a lane.
+
+    Attributes:
+        device: name of the device.
+        driver: name and version of its driver.
+        counts: how many of each thing: "passed", "failed", ...
+        failures: what failed, one line each.
+        details: further numbers.
+    """
+
+    device: str = ""
+    driver: str = ""
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    failures: list[str] = field(default_factory=list[str])
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def ask(start: Start, spec: str) -> dict[str, str]:
+    """Name and driver of a lane's device.
+
+    Raises:
+        RuntimeError: it is not there.
+    """
+    import json
+
+    backend, _, part = spec.partition(":")
+    done = subprocess.run(
+        [start.python, "-c", _ASK, backend, part],
+        cwd=ROOT,
+        env=start.environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    answer = done.stdout.strip().splitlines()
+    found = json.loads(answer[-1]) if done.returncode == 0 and answer else None
+    if found is None:
+        raise RuntimeError(f"no device {spec}: {done.stderr.strip()[-400:]}")
+    return {key: str(value) for key, value in found.items()}
+
+
+def run(lane: Lane, start: Start, arguments: Sequence[str]) -> Outcome:
+    """Runs the tests of a lane.
+
+    Args:
+        lane: the lane.
+        start: its Python and driver.
+        arguments: further arguments for pytest.
+    """
+    found = ask(start, lane.spec)
+    environment = {
+        "TOSAVK_VALIDATION": "1",
+        **start.environment,
+        "TOSAVK_TEST_DEVICES": lane.spec,
+        "TOSAVK_REQUIRE_DEVICES": lane.spec,
+    }
+    with tempfile.TemporaryDirectory(prefix="tosavk-lane-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [start.python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-r", "fE", f"--junit-xml={report}", "-o", "junit_logging=no"]
+        command += [f"--ignore-glob={each}" for each in WITHOUT_DEVICE]
+        done = subprocess.run(
+            [*command, *TESTS, *arguments], cwd=ROOT, env=environment, check=False
+        )
+        if not report.exists():
+            raise RuntimeError(f"pytest ended with {done.returncode} and no report")
+        outcome = read(report)
+    outcome.device, outcome.driver = found["name"], found["driver"]
+    outcome.details["validation"] = environment["TOSAVK_VALIDATION"] == "1"
+    return outcome
+
+
+def read(report: Path) -> Outcome:
+    """Counts what a JUnit report holds."""
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    skips: Counter[str] = Counter()
+    for case in ET.parse(report).getroot().iter("testcase"):
+        kind = "passed"
+        for child in case:
+            if child.tag in ("failure", "error"):
+                kind = "failed"
+                message = (child.get("message") or "").splitlines()
+                name = f"{case.get('classname')}.{case.get('name')}"
+                failures.append(f"{name}: {message[0] if message else child.tag}"[:300])
+            elif child.tag == "skipped":
+                expected = child.get("type") == "pytest.xfail"
+                kind = "expected failures" if expected else "skipped"
+                if not expected:
+                    skips[(child.get("message") or "")[:120]] += 1
+        counts[kind] += 1
+    details = {"skips": dict(skips.most_common(12))}
+    return Outcome(
+        counts=dict(counts), failures=failures[:MAX_FAILURES], details=details
+    )
