@@ -177,7 +177,8 @@ class Study:
         )
 
     def _settings(self) -> Data:
-        return json.loads(json.dumps(asdict(self.settings)))
+        settings: Data = json.loads(json.dumps(asdict(self.settings)))
+        return settings
 
     def keep(self, outcome: Outcome) -> None:
         """Adds a result."""

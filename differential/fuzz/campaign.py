@@ -1,11 +1,13 @@
 """A run of the fuzzer: programs one after the other, findings reduced and filed.
 
 A journal in the folder says how far it is, so that the same command goes on after an
-interruption; a program during which the process ended twice is a finding itself.
+interruption. A program that ends or blocks the process is a finding itself: at once
+where programs are judged in a process of their own, else when it has done so twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -16,20 +18,25 @@ from typing import cast
 
 from tosavk.core.errors import InvalidArgument
 from tosavk.core.plan import Numerics
+from tosavk.differential.fuzz.bench import Bench, Judged, Judging
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.coverage import Coverage, Point
 from tosavk.differential.fuzz.files import write_case
 from tosavk.differential.fuzz.generator import Generator, Made
-from tosavk.differential.fuzz.judge import Finding, Judge, Key, Kind, has_key
+from tosavk.differential.fuzz.judge import Finding, Key, Kind, operator_types
 from tosavk.differential.fuzz.reduce import reduce_case
+from tosavk.differential.fuzz.remote import COMMAND, LIMIT_S, Died, RemoteBench, Wanted
 from tosavk.differential.fuzz.shrink import weight
+from tosavk.lowering.builder import CONSTANT_OPS
 
 JOURNAL = "journal.jsonl"
 REDUCING = 300
 """Programs that are tried to reduce one finding."""
 
 _CRASHES = 2
-_PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
+_DEATHS_REDUCED = 3
+_DEATH_TRIES = {Kind.HUNG: 16}
+_DEATH_TRIES_ELSE = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,10 @@ class Request:
         folder: for journal and findings, or None.
         reducing: programs tried to reduce a finding; 0 to file them as they are.
         most: findings after which the run ends; 0 for no end.
+        apart: judge programs in a process of their own.
+        limit_s: seconds without a sign of life after which that process is killed.
+        command: program and arguments of that process; empty: this interpreter with
+            `tosavk.differential.fuzz.worker`. Another one calls its `main` in the end.
     """
 
     seed: int
@@ -57,6 +68,9 @@ class Request:
     folder: Path | None = None
     reducing: int = REDUCING
     most: int = 0
+    apart: bool = False
+    limit_s: float = LIMIT_S
+    command: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -101,6 +115,7 @@ class Result:
         coverage: what was judged.
         exceptions: comparisons that differ by a known exception only.
         unpredictable: comparisons that TOSA leaves open.
+        validated: programs that synchronization validation saw.
         left_out: programs that a backend did not support, with the reason.
     """
 
@@ -114,6 +129,7 @@ class Result:
     coverage: Coverage = field(default_factory=Coverage)
     exceptions: int = 0
     unpredictable: int = 0
+    validated: int = 0
     left_out: dict[int, str] = field(default_factory=dict[int, str])
     fresh: int = 0
 
@@ -137,6 +153,7 @@ class Result:
             "missing": list(self.missing),
             "known_exceptions": self.exceptions,
             "unpredictable": self.unpredictable,
+            "validated": self.validated,
             "unsupported": [
                 {"graph": index, "reason": reason}
                 for index, reason in self.left_out.items()
@@ -147,6 +164,15 @@ class Result:
             ],
             "coverage": self.coverage.document(),
         }
+
+    def add(self, index: int, judged: Judged) -> list[Point]:
+        """Adds what was said of a program; the points of coverage that are new."""
+        self.exceptions += judged.exceptions
+        self.unpredictable += judged.unpredictable
+        self.validated += judged.validated
+        if judged.left_out:
+            self.left_out[index] = judged.left_out
+        return self.coverage.add(index, judged.points)
 
     @property
     def rate(self) -> float:
@@ -169,41 +195,59 @@ def fuzz(
     Raises:
         InvalidArgument: fewer than two backends, or a folder of another run.
         InitError: a backend cannot be opened.
-        DeviceLost: a device is gone; the same command goes on behind that program.
+        DeviceLost: a device is gone, unless programs have a process of their own; the
+            same command goes on behind that program.
     """
-    with Judge(
-        request.backends, optional=request.optional, numerics=request.numerics
-    ) as judge:
-        return _Campaign(request, judge, progress, notice).run()
+    bench = _bench(request)
+    try:
+        return _Campaign(request, bench, progress, notice).run()
+    finally:
+        bench.close()
+
+
+def _bench(request: Request) -> Judging:
+    if not request.apart:
+        return Bench(
+            request.seed,
+            request.backends,
+            optional=request.optional,
+            numerics=request.numerics,
+        )
+    wanted = Wanted(
+        seed=request.seed,
+        backends=request.backends,
+        optional=request.optional,
+        numerics=request.numerics,
+        limit_s=request.limit_s,
+        command=request.command or COMMAND,
+    )
+    return RemoteBench(wanted)
 
 
 class _Campaign:
     def __init__(
         self,
         request: Request,
-        judge: Judge,
+        bench: Judging,
         progress: Callable[[str], None],
         notice: Callable[[Filed], None],
     ) -> None:
         self._request = request
-        self._judge = judge
+        self._bench = bench
         self._progress = progress
         self._notice = notice
         self._generator = Generator(request.seed)
-        self._journal = _Journal(request, judge.labels)
-        self._result = Result(
-            request,
-            backends=judge.labels,
-            devices=judge.devices,
-            missing=tuple(judge.missing),
-        )
+        self._journal = _Journal(request, bench.labels)
+        self._deaths = 0
+        self._result = Result(request, backends=bench.labels, devices=bench.devices)
 
     def run(self) -> Result:
         result, request = self._result, self._request
         first = self._journal.resume(result)
         crashed = self._journal.crashed
         if crashed is not None:
-            self._crash(crashed)
+            text = f"the process ended twice during program {crashed}"
+            self._died(crashed, Died(Kind.CRASHED, text, "", ""))
         begin = time.perf_counter()
         for index in range(first, request.start + request.count):
             if 0 < request.most <= len(result.findings):
@@ -217,50 +261,67 @@ class _Campaign:
             result.done += 1
             result.fresh += 1
             result.seconds = time.perf_counter() - begin
+        result.missing = tuple(self._bench.missing)
         return result
 
     def _one(self, index: int) -> None:
-        made = self._generator.make(index)
-        verdict = self._judge.judge(made.case)
-        result = self._result
-        fresh = result.coverage.add(index, made.case.graph, verdict)
-        result.exceptions += verdict.exceptions
-        result.unpredictable += verdict.unpredictable
-        if verdict.left_out:
-            result.left_out[index] = "; ".join(verdict.left_out)
-        # Only the first: what is behind it may follow from it.
-        for finding in verdict.findings[:1]:
-            self._found(made, finding)
-        self._journal.end(index, fresh)
-
-    def _found(self, made: Made, finding: Finding) -> None:
-        filed = self._result.findings.get(finding.key)
-        if filed is not None:
-            filed.graphs.append(made.index)
-            self._journal.finding(filed)
+        judged = self._judged(index)
+        if judged is None:
             return
+        result = self._result
+        fresh = result.add(index, judged)
+        # Only the first: what is behind it may follow from it.
+        for finding in judged.findings[:1]:
+            self._found(index, finding)
+        self._journal.end(index, judged, fresh)
+
+    def _judged(self, index: int) -> Judged | None:
+        """What is said of a program, or None where it ended the process."""
+        try:
+            return self._bench.judge(index)
+        except Died as death:
+            if death.kind is Kind.HUNG:
+                self._died(index, death)
+                return None
+            first = death
+        try:
+            judged = self._bench.judge(index)
+        except Died as again:
+            self._died(index, again)
+            return None
+        self._died_once(index, first)
+        return judged
+
+    def _found(self, index: int, finding: Finding) -> None:
+        if self._seen(index, finding.key):
+            return
+        made = self._generator.make(index)
         filed = Filed(
             finding.key, finding.text, finding.backends, made.seed, [made.index]
         )
-        case, filed.tried = self._reduced(made.case, finding.key)
-        filed.operators, filed.elements, _ = weight(case)
+        case = made.case
+        if self._request.reducing:
+            # What ends the process while it is reduced stays as it is.
+            with contextlib.suppress(Died):
+                case, filed.tried = self._bench.reduce(
+                    index, finding.key, self._request.reducing, self._progress
+                )
         self._file(filed, case, made)
 
-    def _reduced(self, case: Case, key: Key) -> tuple[Case, int]:
-        if not self._request.reducing:
-            return case, 0
-        plans_only = key.kind in _PLAN_KINDS
-        found = reduce_case(
-            case,
-            lambda c: has_key(self._judge.judge(c, plans_only=plans_only), key),
-            target=key.op,
-            budget=self._request.reducing,
-            progress=lambda text: self._progress(f"reducing {key}: {text}"),
-        )
-        return found.case, found.tried
+    def _seen(self, index: int, key: Key) -> bool:
+        """Whether a finding is filed already; then the program is added to it."""
+        filed = self._result.findings.get(key)
+        if filed is None:
+            return False
+        filed.graphs.append(index)
+        self._journal.finding(filed)
+        return True
 
-    def _file(self, filed: Filed, case: Case, made: Made) -> None:
+    def _file(
+        self, filed: Filed, case: Case, made: Made, stderr: str | None = None
+    ) -> None:
         folder = self._request.folder
+        filed.operators, filed.elements, _ = weight(case)
         self._result.findings[filed.key] = filed
         if folder is not None:
             number = len(self._result.findings)
@@ -281,21 +342,69 @@ class _Campaign:
                 "elements": filed.elements,
                 "tried": filed.tried,
             }
+            if stderr is not None:
+                about["stderr"] = stderr
             write_case(folder / name, case, title=str(filed.key), about=about)
             (folder / name / "original.tosa").write_bytes(made.data)
         self._journal.finding(filed)
         self._notice(filed)
 
-    def _crash(self, index: int) -> None:
-        """Files the program during which the last run ended."""
+    def _died(self, index: int, death: Died) -> None:
+        """Files a program that the process did not survive."""
         made = self._generator.make(index)
-        text = f"the process ended twice during program {index} of seed {made.seed}"
-        filed = Filed(
-            Key(Kind.CRASHED, "", ""), text, self._judge.labels, made.seed, [index]
+        text = f"{death} (program {index} of seed {made.seed})"
+        case, tried = self._smaller(made.case, death)
+        key = _named(case, death.kind)
+        if not self._seen(index, key):
+            labels = (death.backend,) if death.backend else self._bench.labels
+            filed = Filed(key, text, labels, made.seed, [index], tried=tried)
+            self._file(filed, case, made, stderr=death.stderr)
+        self._journal.end(index, Judged(()), [])
+
+    def _died_once(self, index: int, death: Died) -> None:
+        """Files what happened once, and not when the program was run again."""
+        made = self._generator.make(index)
+        key = Key(death.kind, "", "")
+        if self._seen(index, key):
+            return
+        text = (
+            f"{death}, once: when program {index} of seed {made.seed} was run again it "
+            "did not"
         )
-        filed.operators, filed.elements, _ = weight(made.case)
-        self._file(filed, made.case, made)
-        self._journal.end(index, [])
+        labels = (death.backend,) if death.backend else self._bench.labels
+        filed = Filed(key, text, labels, made.seed, [index])
+        self._file(filed, made.case, made, stderr=death.stderr)
+
+    def _smaller(self, case: Case, death: Died) -> tuple[Case, int]:
+        """The smallest case that ends a process in the same way, each tried in its own.
+
+        That takes a second each, so it is done for the first few only.
+        """
+        bench, kind = self._bench, death.kind
+        self._deaths += 1
+        many = self._deaths > _DEATHS_REDUCED
+        if many or not self._request.reducing or not isinstance(bench, RemoteBench):
+            return case, 0
+        if not bench.kills(case, kind):
+            return case, 1
+        found = reduce_case(
+            case,
+            lambda c: bench.kills(c, kind),
+            budget=min(
+                self._request.reducing, _DEATH_TRIES.get(kind, _DEATH_TRIES_ELSE)
+            ),
+            progress=lambda text: self._progress(f"reducing {kind}: {text}"),
+        )
+        return found.case, found.tried
+
+
+def _named(case: Case, kind: Kind) -> Key:
+    """The key of a death: with the operator where only one is left."""
+    block = case.graph.main
+    work = [op for op in block.operators if op.op not in CONSTANT_OPS]
+    if len(work) != 1:
+        return Key(kind, "", "")
+    return Key(kind, work[0].op.name, operator_types(work[0], block.tensors))
 
 
 class _Journal:
@@ -349,11 +458,17 @@ class _Journal:
                 first = max(first, entry["end"] + 1)
                 for words in entry.get("new", ()):
                     result.coverage.points.setdefault(Point(*words), entry["end"])
+                result.exceptions += entry.get("exceptions", 0)
+                result.unpredictable += entry.get("open", 0)
+                result.validated += entry.get("validated", 0)
+                if "left_out" in entry:
+                    result.left_out[entry["end"]] = entry["left_out"]
             elif "finding" in entry:
                 self._recall(result, entry["finding"])
-        # Once it may have been anybody who ended the process.
+        # Once it may have been anybody who ended the process. One that judges apart is
+        # ended by people only.
         for index, times in begun.items():
-            if times >= _CRASHES:
+            if times >= _CRASHES and not self._request.apart:
                 self.crashed = index
                 first = max(first, index + 1)
         return first
@@ -361,8 +476,15 @@ class _Journal:
     def begin(self, index: int) -> None:
         self._write({"begin": index})
 
-    def end(self, index: int, fresh: Sequence[Point]) -> None:
+    def end(self, index: int, judged: Judged, fresh: Sequence[Point]) -> None:
         entry: dict[str, object] = {"end": index}
+        numbers: dict[str, object] = {
+            "exceptions": judged.exceptions,
+            "open": judged.unpredictable,
+            "validated": int(judged.validated),
+            "left_out": judged.left_out,
+        }
+        entry |= {name: number for name, number in numbers.items() if number}
         if fresh:
             entry["new"] = [
                 [point.operator, point.dtype, point.rule, point.kernels]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tosavk.core.dtypes import DType
@@ -42,10 +42,10 @@ class Coverage:
         """Covers nothing."""
         self.points: dict[Point, int] = {}
 
-    def add(self, index: int, graph: Graph, verdict: Verdict) -> list[Point]:
+    def add(self, index: int, found: Iterable[Point]) -> list[Point]:
         """Adds what judging a program covered; the points that are new."""
         fresh: list[Point] = []
-        for point in points(graph, verdict):
+        for point in found:
             if point not in self.points:
                 self.points[point] = index
                 fresh.append(point)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -25,13 +25,16 @@ from tosavk.core.errors import DeviceLost, Error, InitError, InvalidArgument
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.differential.exceptions import Trait
 from tosavk.differential.fuzz.case import Case
+from tosavk.differential.fuzz.flowcheck import FLOW_OPS, flow_differences
 from tosavk.differential.fuzz.plancheck import Violation, check_plan
+from tosavk.differential.fuzz.validated import VULKAN, Validated
 from tosavk.differential.operators import LOAD, check_operators
 from tosavk.differential.result import Ending, OperatorComparison
 from tosavk.differential.sides import REFERENCE, Side, ending_of, same_bits
 from tosavk.lowering.errors import AdmissionError, VerifyError
+from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Graph, Operator, Tensor
-from tosavk.lowering.lower import Lowered, lower_graph
+from tosavk.lowering.lower import Lowered, live_operators, lower_graph
 from tosavk.lowering.program import expose, intermediates
 
 Array = NDArray[np.generic]
@@ -47,8 +50,12 @@ class Kind(enum.StrEnum):
     REPEAT = "repeat"
     BARRIER = "barrier"
     ARENA = "arena"
+    VALIDATION = "validation"
     FAILED = "failed"
     REFUSED = "refused"
+    LOST = "lost"
+    MEMORY = "memory"
+    HUNG = "hung"
     CRASHED = "crashed"
 
     @property
@@ -65,8 +72,12 @@ _MEANINGS = {
     Kind.REPEAT: "a second run gives other bits",
     Kind.BARRIER: "the plan lacks a barrier, or has one too many",
     Kind.ARENA: "the plan reads or overwrites the wrong memory",
+    Kind.VALIDATION: "the validation layer complains",
     Kind.FAILED: "a backend failed",
     Kind.REFUSED: "a valid program was refused",
+    Kind.LOST: "a device was lost",
+    Kind.MEMORY: "the process ran out of memory",
+    Kind.HUNG: "the process hung",
     Kind.CRASHED: "the process ended",
 }
 
@@ -136,6 +147,7 @@ class _Lane(Side):
     """A device that stays open; its traits are asked for once."""
 
     known: frozenset[Trait] | None = None
+    validated: Validated | None = None
 
     def traits(self) -> frozenset[Trait]:
         if self.known is None:
@@ -167,6 +179,7 @@ class Judge:
         backends: specifications; one may come several times.
         optional: leave out those that are not there.
         numerics: mode; devices are compared bit for bit in strict mode only.
+        watch: told which backend is at work.
 
     Raises:
         InvalidArgument: none is left.
@@ -179,10 +192,12 @@ class Judge:
         *,
         optional: bool = False,
         numerics: Numerics = Numerics.STRICT,
+        watch: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Opens the backends."""
         self._stack = ExitStack()
         self.numerics = numerics
+        self.watch = watch
         self.lanes: list[_Lane] = []
         self.missing: list[str] = []
         self.by_rules = False
@@ -203,6 +218,7 @@ class Judge:
         if parse_spec(spec)[0] == REFERENCE:
             self.by_rules = True
             return
+        self.watch(f"opening {spec}")
         try:
             accelerator = self._stack.enter_context(open_accelerator(spec))
         except InitError as error:
@@ -212,7 +228,11 @@ class Judge:
             return
         count = sum(lane.spec == spec for lane in self.lanes)
         label = f"{spec} ({count + 1})" if count else spec
-        self.lanes.append(_Lane(label, spec, accelerator, numerics=self.numerics))
+        lane = _Lane(label, spec, accelerator, numerics=self.numerics)
+        if parse_spec(spec)[0] == VULKAN:
+            lane.validated = Validated(spec, self.numerics)
+            self._stack.callback(lane.validated.close)
+        self.lanes.append(lane)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -224,6 +244,17 @@ class Judge:
     def devices(self) -> dict[str, str]:
         """Device and driver of each backend."""
         return {lane.label: lane.accelerator.name for lane in self.lanes}
+
+    @property
+    def validates(self) -> bool:
+        """Whether some device is open with synchronization validation."""
+        return any(lane.validated and lane.validated.is_open for lane in self.lanes)
+
+    @property
+    def unvalidated(self) -> list[str]:
+        """Why there is no synchronization validation, where it was wanted."""
+        validated = [lane.validated for lane in self.lanes if lane.validated]
+        return list(dict.fromkeys(v.missing for v in validated if v.missing))
 
     def close(self) -> None:
         """Closes the backends."""
@@ -240,18 +271,21 @@ class Judge:
     ) -> None:
         self.close()
 
-    def judge(self, case: Case, *, plans_only: bool = False) -> Verdict:
+    def judge(
+        self, case: Case, *, plans_only: bool = False, validating: bool = False
+    ) -> Verdict:
         """Judges a program.
 
         Args:
             case: the program and its inputs.
             plans_only: look at plans only, run nothing.
+            validating: run it under synchronization validation too, on Vulkan.
 
         Raises:
             DeviceLost: a device is gone, and nothing more can be learnt from it.
         """
         run = _Run(self, case)
-        return run.plans() if plans_only else run.all()
+        return run.plans() if plans_only else run.all(validating=validating)
 
 
 class _Run:
@@ -282,14 +316,17 @@ class _Run:
                 self._failed(lane, error)
         return self._verdict()
 
-    def all(self) -> Verdict:
+    def all(self, *, validating: bool) -> Verdict:
         """Runs everything."""
         outputs: dict[str, list[dict[str, Array]]] = {}
         tensors: dict[str, list[dict[str, Array]]] = {}
         for lane in self._judge.lanes:
+            self._judge.watch(lane.label)
             try:
                 outputs[lane.label] = self._outputs(lane)
                 tensors[lane.label] = self._everything(lane)
+                if validating and lane.validated is not None:
+                    self._validate(lane, lane.validated)
             except DeviceLost:
                 raise
             except Exception as error:  # noqa: BLE001 - what breaks is a finding
@@ -301,8 +338,19 @@ class _Run:
             for lane in lanes:
                 lane.outputs = outputs[lane.label][number]
                 lane.tensors = {**sample, **tensors[lane.label][number]}
+            self._judge.watch("comparing")
             self._compare_operators(lanes, number)
+            if self._judge.by_rules:
+                self._compare_flows(lanes, number)
         return self._verdict()
+
+    def _validate(self, lane: _Lane, validated: Validated) -> None:
+        """Runs it under the validation layer, as it is and with all intermediates."""
+        self._judge.watch(f"{lane.label} with validation")
+        for graph in (self._graph, *self._exposures(lane)):
+            lowered = lane.load(self._case, graph)
+            for text in validated.complaints(lowered, self._case.samples[:1]):
+                self._report(Kind.VALIDATION, None, (lane.label,), 0, text)
 
     def _outputs(self, lane: _Lane) -> list[dict[str, Array]]:
         """What the program gives; the first run is repeated."""
@@ -371,6 +419,18 @@ class _Run:
                 kind = Kind.RULE if c.right == REFERENCE else Kind.BITS
                 kind = Kind.LOAD if c.left == LOAD else kind
                 self._report(kind, op, (c.left, c.right), sample, str(c))
+
+    def _compare_flows(self, lanes: Sequence[_Lane], sample: int) -> None:
+        """Judges control flow as a whole; what alike devices say is judged once."""
+        flows = [op for op in live_operators(self._block) if op.op in FLOW_OPS]
+        if not flows:
+            return
+        constants = fold(self._block, live_operators(self._block))
+        for op in flows:
+            for lane in lanes:
+                known = {**constants, **lane.tensors}
+                for text in flow_differences(self._graph, op, known, lane.tensors):
+                    self._report(Kind.RULE, op, (lane.label, REFERENCE), sample, text)
 
     def _plan(self, lane: _Lane, lowered: Lowered, graph: Graph) -> None:
         """Checks a plan, and notes which kernels an operator takes."""

@@ -71,8 +71,29 @@ def add_parser(commands: Subparsers) -> None:
         metavar="N",
         help="end after N findings (default: go on)",
     )
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds after which a backend that gives no sign of life is a finding "
+        "(default 60)",
+    )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="judge in this process: a driver that crashes or hangs takes it along",
+    )
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
+
+
+def _seconds(text: str) -> float:
+    """A number above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def main(options: argparse.Namespace) -> int:
@@ -95,6 +116,8 @@ def main(options: argparse.Namespace) -> int:
         folder=Path(options.out) if options.out else None,
         reducing=0 if options.no_reduce else REDUCING,
         most=options.max_findings,
+        apart=not options.in_process,
+        limit_s=options.time_limit,
     )
     console = out()
     quiet = options.json == "-"
@@ -155,6 +178,7 @@ def show(console: Console, result: Result) -> None:
         console,
         f"{result.done} programs of seed {result.request.seed}, "
         f"{result.rate:.0f} a minute, {result.exceptions} known exceptions, "
-        f"{result.unpredictable} open results: {verdict}",
+        f"{result.unpredictable} open results, {result.validated} under "
+        f"synchronization validation: {verdict}",
         f"bold {BAD if result.findings else GOOD}",
     )

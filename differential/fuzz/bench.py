@@ -1,0 +1,187 @@
+"""Where programs are judged: open backends with the generator, in this process or another.
+
+`Bench` works in this process. `RemoteBench` (`remote`) asks a process of its own, which a
+driver may end or block without harm to the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from tosavk.core.plan import Numerics
+from tosavk.differential.fuzz.case import Case
+from tosavk.differential.fuzz.coverage import Point, points
+from tosavk.differential.fuzz.generator import Generator
+from tosavk.differential.fuzz.judge import Finding, Judge, Key, Kind, has_key
+from tosavk.differential.fuzz.reduce import Store, reduce_case
+from tosavk.differential.fuzz.validated import EVERY
+
+Progress = Callable[[str], None]
+
+_PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What judging a program gave, without anything large.
+
+    Attributes:
+        findings: what is wrong, most telling first.
+        points: what it covered.
+        exceptions: comparisons that differ by a known exception only.
+        unpredictable: comparisons that TOSA leaves open.
+        left_out: backends that do not support it, with the reason.
+        validated: whether synchronization validation saw it.
+    """
+
+    findings: tuple[Finding, ...]
+    points: tuple[Point, ...] = ()
+    exceptions: int = 0
+    unpredictable: int = 0
+    left_out: str = ""
+    validated: bool = False
+
+
+class Judging(Protocol):
+    """A bench, wherever it is."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The backends that take part."""
+        ...
+
+    @property
+    def devices(self) -> dict[str, str]:
+        """Device and driver of each."""
+        ...
+
+    @property
+    def missing(self) -> list[str]:
+        """Backends that were left out, and validation, with the reason."""
+        ...
+
+    def judge(self, index: int) -> Judged:
+        """Judges a program."""
+        ...
+
+    def reduce(
+        self, index: int, key: Key, budget: int, progress: Progress
+    ) -> tuple[Case, int]:
+        """The smallest case with a finding, and how many were tried."""
+        ...
+
+    def close(self) -> None:
+        """Closes the backends."""
+        ...
+
+
+class Bench:
+    """Backends that stay open in this process. Use it as a context manager.
+
+    Args:
+        seed: of the programs.
+        backends: specifications.
+        optional: leave out those that are not there.
+        numerics: mode.
+        watch: told which backend is at work.
+
+    Raises:
+        InvalidArgument: fewer than two backends.
+        InitError: one cannot be opened and is not optional.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        backends: Sequence[str],
+        *,
+        optional: bool = False,
+        numerics: Numerics = Numerics.STRICT,
+        watch: Progress = lambda _: None,
+    ) -> None:
+        """Opens the backends."""
+        self._generator = Generator(seed)
+        self._judge = Judge(backends, optional=optional, numerics=numerics, watch=watch)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The backends that take part."""
+        return self._judge.labels
+
+    @property
+    def devices(self) -> dict[str, str]:
+        """Device and driver of each."""
+        return self._judge.devices
+
+    @property
+    def missing(self) -> list[str]:
+        """Backends that were left out, and validation, with the reason."""
+        return [*self._judge.missing, *self._judge.unvalidated]
+
+    def judge(self, index: int) -> Judged:
+        """Judges a program; one of many under synchronization validation too.
+
+        Raises:
+            DeviceLost: a device is gone.
+        """
+        case = self._generator.make(index).case
+        validating = index % EVERY == 0
+        verdict = self._judge.judge(case, validating=validating)
+        return Judged(
+            verdict.findings,
+            tuple(points(case.graph, verdict)),
+            verdict.exceptions,
+            verdict.unpredictable,
+            "; ".join(verdict.left_out),
+            validating and self._judge.validates,
+        )
+
+    def reduce(
+        self, index: int, key: Key, budget: int, progress: Progress
+    ) -> tuple[Case, int]:
+        """The smallest case with a finding, and how many were tried."""
+        case = self._generator.make(index).case
+        return reduced(case, self._judge, key, budget=budget, progress=progress)
+
+    def close(self) -> None:
+        """Closes the backends."""
+        self._judge.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def reduced(
+    case: Case,
+    judge: Judge,
+    key: Key,
+    *,
+    budget: int,
+    progress: Progress,
+    store: Store | None = None,
+) -> tuple[Case, int]:
+    """The smallest case with a finding, and how many were tried."""
+    plans_only = key.kind in _PLAN_KINDS
+    validating = key.kind is Kind.VALIDATION
+    found = reduce_case(
+        case,
+        lambda c: has_key(
+            judge.judge(c, plans_only=plans_only, validating=validating), key
+        ),
+        target=key.op,
+        budget=budget,
+        progress=lambda text: progress(f"reducing {key}: {text}"),
+        store=store,
+    )
+    return found.case, found.tried

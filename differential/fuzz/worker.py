@@ -1,0 +1,110 @@
+"""The process in which programs are judged: `python -m tosavk.differential.fuzz.worker`.
+
+It opens the backends, and answers what `RemoteBench` asks. Whatever it does, it says
+first which backend is at work, so that it is known who ended or blocked it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from tosavk.core.errors import InvalidArgument
+from tosavk.core.plan import Numerics
+from tosavk.differential.fuzz.bench import Bench
+from tosavk.differential.fuzz.files import read_case, write_case
+from tosavk.differential.fuzz.judge import Judge, Key, Kind
+from tosavk.differential.process import Message, Progress, answering
+
+
+class Worker:
+    """What answers.
+
+    Args:
+        closing: gives the devices back in the end.
+    """
+
+    def __init__(self, closing: ExitStack) -> None:
+        """Nothing is open yet."""
+        self._closing = closing
+        self._bench: Bench | None = None
+        self._told: Progress = lambda _: None
+
+    def answer(self, question: Message, progress: Progress) -> Message:
+        """Answers a question.
+
+        Raises:
+            Error: it cannot be done.
+        """
+        self._told = progress
+        match question["do"]:
+            case "open":
+                return self._open(question)
+            case "judge":
+                return self._judge(_number(question, "index"))
+            case "reduce":
+                return self._reduce(question)
+            case "case":
+                return self._case(question)
+            case other:
+                raise InvalidArgument(f"{other!r} is no question")
+
+    def _watch(self, text: str) -> None:
+        self._told(text)
+
+    def _open(self, question: Message) -> Message:
+        bench = Bench(
+            _number(question, "seed"),
+            cast("list[str]", question["backends"]),
+            optional=bool(question["optional"]),
+            numerics=Numerics(str(question["numerics"])),
+            watch=self._watch,
+        )
+        self._closing.callback(bench.close)
+        self._bench = bench
+        return {
+            "labels": list(bench.labels),
+            "devices": bench.devices,
+            "missing": bench.missing,
+        }
+
+    def _judge(self, index: int) -> Message:
+        assert self._bench is not None
+        judged = self._bench.judge(index)
+        return {**asdict(judged), "missing": self._bench.missing}
+
+    def _reduce(self, question: Message) -> Message:
+        assert self._bench is not None
+        words = cast("dict[str, str]", question["key"])
+        key = Key(Kind(words["kind"]), words["op"], words["dtype"])
+        case, tried = self._bench.reduce(
+            _number(question, "index"), key, _number(question, "budget"), self._watch
+        )
+        write_case(Path(str(question["folder"])), case, title=str(key), about={})
+        return {"tried": tried}
+
+    def _case(self, question: Message) -> Message:
+        """Judges a case from files once; for what may end the process."""
+        case = read_case(Path(str(question["folder"])))
+        backends = cast("list[str]", question["backends"])
+        numerics = Numerics(str(question["numerics"]))
+        with Judge(backends, optional=True, numerics=numerics, watch=self._watch) as j:
+            return {"findings": len(j.judge(case).findings)}
+
+
+def _number(question: Message, name: str) -> int:
+    return int(str(question[name]))
+
+
+def main() -> None:
+    """Answers until there are no more questions."""
+    faulthandler.enable()
+    with ExitStack() as closing:
+        answering(Worker(closing).answer)
+
+
+if __name__ == "__main__":
+    main()
