@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from tosavk.backends.vulkan._ffi import Calls, Cdata, Scratch, const, ffi, text_of
 from tosavk.backends.vulkan.layers import VALIDATION_LAYER, Layer, find_layer
@@ -59,6 +62,8 @@ class ValidationMessage:
 
 
 _MESSAGES: list[ValidationMessage] = []
+LOG_VARIABLE = "TOSAVK_VALIDATION_LOG"
+"""Names a file that messages of this process and its children are appended to."""
 
 
 def validation_messages() -> list[ValidationMessage]:
@@ -121,6 +126,16 @@ def layer_switches(layer: Layer, scratch: Scratch) -> tuple[list[str], Cdata]:
     )
 
 
+def _note(message: ValidationMessage) -> None:
+    _MESSAGES.append(message)
+    _log.error("validation: %s", message)
+    path = os.environ.get(LOG_VARIABLE)
+    if path:
+        line = json.dumps([os.getpid(), message.name, message.text])
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
 def messenger_info(scratch: Scratch, ignored: set[str], chain: Cdata) -> Cdata:
     """What makes the layer's messages arrive in `validation_messages`.
 
@@ -136,8 +151,7 @@ def messenger_info(scratch: Scratch, ignored: set[str], chain: Cdata) -> Cdata:
         if name in ignored:
             return 0
         text = text_of(data.pMessage) if data.pMessage else ""
-        _MESSAGES.append(ValidationMessage(severity, name, text))
-        _log.error("validation: %s: %s", name, text)
+        _note(ValidationMessage(severity, name, text))
         return 0
 
     callback = ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", receive)

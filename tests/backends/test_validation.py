@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from tosavk.backends.vulkan.device import VulkanDevice, open_with
 from tosavk.backends.vulkan.layers import VALIDATION_LAYER, Layer, version_text
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
 from tosavk.backends.vulkan.validation import (
+    LOG_VARIABLE,
     UNSAID_IMPORT,
     layer_switches,
     muted,
@@ -42,8 +46,15 @@ def random_words(seed: int) -> plans.Words:
 
 @needs_layer
 @pytest.mark.parametrize("barrier", [True, False])
-def test_a_missing_barrier_is_seen(vulkan_device: str, *, barrier: bool) -> None:
+def test_a_missing_barrier_is_seen(
+    vulkan_device: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    barrier: bool,
+) -> None:
     """The control of all other tests: synchronization validation is really on."""
+    monkeypatch.setenv(LOG_VARIABLE, str(tmp_path / "log"))
     device = open_device(vulkan_device)
     kit = device.create_kit()
     plan = plans.chain_plan(N, random_words(1))
@@ -56,6 +67,11 @@ def test_a_missing_barrier_is_seen(vulkan_device: str, *, barrier: bool) -> None
     device.close()
     found = [message.name for message in validation_messages()]
     assert found == ([] if barrier else ["SYNC-HAZARD-READ-AFTER-WRITE"])
+    if barrier:
+        assert not (tmp_path / "log").exists()
+    else:
+        pid, name, _ = json.loads((tmp_path / "log").read_text(encoding="utf-8"))
+        assert (pid, name) == (os.getpid(), found[0])
 
 
 @needs_layer

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import hypothesis
@@ -33,6 +34,8 @@ class State:
         self.file = file
         self.expected = expectations.read(file)
         self.unmatched: list[expectations.Expectation] = []
+        self.folder = TemporaryDirectory(prefix="tosavk-tests-")
+        self.log = validation.Log(Path(self.folder.name) / "validation")
 
 
 class ValidationError(AssertionError):
@@ -140,35 +143,35 @@ def shared_corpus() -> Path:
 # Validation -------------------------------------------------------------------------
 
 
-def fail_on_messages(phase: str) -> None:
-    """Raises if the validation layer said something."""
-    messages = validation.take_messages()
+def fail_on_messages(item: pytest.Item, phase: str) -> None:
+    """Raises if the validation layer said something, here or in a process started."""
+    messages = validation.take_messages() + item.config.stash[STATE].log.take()
     if messages:
         text = "\n\n".join(messages)
         raise ValidationError(f"{len(messages)} validation messages ({phase}):\n{text}")
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Fails a test whose fixtures made the layer speak."""
     result = yield
-    fail_on_messages("set-up")
+    fail_on_messages(item, "set-up")
     return result
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fails a test that made the layer speak."""
     result = yield
-    fail_on_messages("test")
+    fail_on_messages(item, "test")
     return result
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_teardown() -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     """Fails a test whose cleaning up made the layer speak."""
     result = yield
-    fail_on_messages("clean-up")
+    fail_on_messages(item, "clean-up")
     return result
 
 

@@ -1,5 +1,6 @@
 """The test support itself: a harness that passes everything proves nothing."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +97,26 @@ def test_a_required_device_gets_a_lane_of_its_own(
 ) -> None:
     monkeypatch.setenv("TOSAVK_REQUIRE_DEVICES", "vulkan:RADV")
     project.run(PASSES).assert_outcomes(passed=1, skipped=1, errors=1)
+
+
+def test_a_message_in_another_process_fails_the_test(project: Project) -> None:
+    said = json.dumps([1, "VUID-2", "it is wrong"]) + "\n"
+    code = f"import os; open(os.environ['TOSAVK_VALIDATION_LOG'], 'a').write({said!r})"
+    test = f"""
+import subprocess, sys
+
+def test_it():
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", {code!r}], check=True)
+
+def test_other():
+    pass
+"""
+    result = project.run(test)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        ["*2 validation messages (test):*", "*VUID-2: it is w*"]
+    )
 
 
 @pytest.mark.parametrize("where", ["set-up", "test", "clean-up"])

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from tosavk.backends.vulkan.layers import Layer
 
 MODULE = "tosavk.backends.vulkan.validation"
+LOG_VARIABLE = "TOSAVK_VALIDATION_LOG"
+
+
+class Log:
+    """The file in which processes that a test starts leave the layer's messages."""
+
+    def __init__(self, path: Path) -> None:
+        """From now on they write to that file."""
+        self._path = path
+        self._read = 0
+        os.environ[LOG_VARIABLE] = str(path)
+
+    def take(self) -> list[str]:
+        """Returns what others than this process have written since the last call."""
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            return []
+        if size == self._read:
+            return []
+        with self._path.open(encoding="utf-8") as file:
+            file.seek(self._read)
+            lines = file.readlines()
+            self._read = file.tell()
+        found = [cast("tuple[int, str, str]", json.loads(line)) for line in lines]
+        own = os.getpid()
+        return [f"{name}: {text}" for pid, name, text in found if pid != own]
 
 
 def take_messages() -> list[str]:
-    """Returns the messages collected since the last call.
+    """Returns the messages of this process collected since the last call.
 
     The backend is not imported for that: a test that does not use it has no messages.
     """
