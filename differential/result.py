@@ -350,6 +350,34 @@ class OperatorComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduced:
+    """The smallest program that still differs.
+
+    Attributes:
+        folder: where it is, with its inputs and the script that makes it.
+        text: the difference in it, in one line.
+        operators: its operators.
+        before: how many operators and elements the given program has.
+        after: how many it has.
+        script: the Python text that makes it, or "" where there is none.
+    """
+
+    folder: str
+    text: str
+    operators: tuple[str, ...]
+    before: tuple[int, int]
+    after: tuple[int, int]
+    script: str = ""
+
+    def __str__(self) -> str:
+        """The reduction in one line."""
+        return (
+            f"from {self.before[0]} operators and {self.before[1]} elements to "
+            f"{self.after[0]} and {self.after[1]}, in {self.folder}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DiffResult:
     """Everything a diff found out.
 
@@ -366,6 +394,7 @@ class DiffResult:
         command: the words of the command line that repeats the diff, or empty.
         environment: variables that choose drivers, as they were set.
         samples: how many runs with different inputs there were.
+        reduced: the smallest program that differs so, where it was asked for.
     """
 
     model: str
@@ -380,6 +409,7 @@ class DiffResult:
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     samples: int = 1
+    reduced: Reduced | None = None
 
     @property
     def verdict(self) -> Verdict:

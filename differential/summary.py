@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from tosavk.differential.result import DiffResult, Verdict
+from tosavk.differential.result import Comparison, DiffResult, Verdict
 
 _REFERENCE = "reference"
 
 
+def distance(c: Comparison) -> str:
+    """How far apart the worst element of a comparison is, and what is allowed."""
+    worst = c.worst
+    if worst is None:
+        return "equal"
+    if worst.ulp is None:
+        text = "one side is no finite number"
+    else:
+        text = f"{worst.ulp:.6g} units in the last place apart"
+    if worst.allowed_ulp is not None:
+        text += f"; the rule ({c.rule}) allows {worst.allowed_ulp:.6g}"
+    elif c.rule in ("same bits", "exact"):
+        text += f"; the rule ({c.rule}) allows none"
+    if worst.excess is not None and not c.agreed:
+        text += f", so it is broken {worst.excess:.3g} times over"
+    return text
+
+
 def summary(result: DiffResult) -> str:
     """The verdict in one sentence."""
-    ran = [run.label for run in result.runs if run.ran]
+    ran = [run.label for run in result.runs if run.compared]
     if result.verdict is Verdict.FAILED:
         reasons = "; ".join(
             f"{run.label} {run.ending}: {run.failure}"
             for run in result.runs
-            if not run.ran
+            if not run.compared
         )
         return (
             f"Fewer than two backends gave a result, so nothing was compared: {reasons}"
@@ -23,6 +41,9 @@ def summary(result: DiffResult) -> str:
     if result.verdict is Verdict.DIFFERENT:
         count = len(result.findings)
         text += f"{count} finding{'s' * (count != 1)}"
+        faults = [f"{r.label} {r.ending}" for r in result.runs if r.ending.is_fault]
+        if faults:
+            text += f"; {', '.join(faults)}"
         first = result.first_different
         if first is not None:
             text += (
