@@ -23,7 +23,9 @@ from tosavk.core.prepared import Prepared
 from tosavk.lowering.flow import (
     Branch,
     Call,
+    Check,
     Flow,
+    Held,
     Loop,
     Read,
     Routine,
@@ -181,12 +183,22 @@ class FlowRunner:
                 self._call(frame, step, chosen)
             case Loop():
                 self._loop(frame, step)
+            case Check():
+                self._check(routine, frame, step)
             case Read():
                 frame[step.output] = self._cells.name(self._state[step.variable])
             case Write():
                 new = self._cells.name(frame[step.input])
                 self._cells.drop(self._state[step.variable])
                 self._state[step.variable] = new
+
+    def _check(self, routine: Routine, frame: dict[int, Cell], step: Check) -> None:
+        step.rules.check(
+            {
+                name: self._download(routine.values[value], frame[value])
+                for name, value in zip(step.rules.names, step.inputs, strict=True)
+            }
+        )
 
     def _call(self, frame: dict[int, Cell], step: Call | Branch, routine: int) -> None:
         given = [self._cells.name(frame[value]) for value in step.inputs]
@@ -265,7 +277,9 @@ class FlowRunner:
         cell.buffer.write(0, data)
         return cell
 
-    def _download(self, slot: Slot | Variable, cell: Cell) -> NDArray[np.generic]:
+    def _download(
+        self, slot: Slot | Variable | Held, cell: Cell
+    ) -> NDArray[np.generic]:
         raw = np.empty(slot.nbytes, np.uint8)
         cell.buffer.read_into(0, raw.data)
         return unpack(slot.dtype, raw.data, slot.shape)

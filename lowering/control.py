@@ -20,6 +20,7 @@ from tosavk.lowering.errors import AdmissionError, Kind, operator_name
 from tosavk.lowering.flow import (
     Branch,
     Call,
+    Check,
     Flow,
     Held,
     Loop,
@@ -34,6 +35,7 @@ from tosavk.lowering.flow import (
 )
 from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Block, Graph, Op, Operator, Region, Tensor
+from tosavk.lowering.late import LateChecks
 
 CALLS: Mapping[Op, tuple[str, str]] = {
     Op.COND_IF: ("then_graph", "else_graph"),
@@ -328,11 +330,12 @@ class _Cut:
         """A step for straight-line operators."""
         inside = {op.index for op in piece}
         made = {name for op in piece for name in op.outputs}
+        late = LateChecks.of(self._block, piece)
         outputs = [
             name
             for op in piece
             for name in op.outputs
-            if not used.get(name, set()) <= inside
+            if not used.get(name, set()) <= inside or name in late.names
         ]
         inputs = list(
             dict.fromkeys(
@@ -343,11 +346,11 @@ class _Cut:
             )
         )
         operators = (*self._constant_operators(piece), *piece)
-        names = {n for op in operators for n in (*op.inputs, *op.outputs)}
+        used_names = {n for op in operators for n in (*op.inputs, *op.outputs)}
         block = Block(
             name=self._block.name,
             operators=tuple(operators),
-            tensors={n: t for n, t in self._block.tensors.items() if n in names},
+            tensors={n: t for n, t in self._block.tensors.items() if n in used_names},
             inputs=tuple(inputs),
             outputs=tuple(outputs),
         )
@@ -358,6 +361,11 @@ class _Cut:
                 tuple(self._value(name) for name in outputs),
             )
         )
+        # What folding knows is checked when the piece is lowered.
+        names = tuple(name for name in late.names if name not in self._constants)
+        if names:
+            late = dataclasses.replace(late, names=names)
+            self._steps.append(Check(late, tuple(self._value(n) for n in names)))
 
     def _constant_operators(self, piece: Sequence[Operator]) -> list[Operator]:
         """The operators that the constants of a piece come from."""
@@ -473,7 +481,7 @@ def _written_by(step: Step) -> tuple[int, ...]:
     match step:
         case Read():
             return (step.output,)
-        case Write():
+        case Write() | Check():
             return ()
         case _:
             return step.outputs

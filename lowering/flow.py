@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tosavk.core.dtypes import DType
 from tosavk.core.plan import OperatorName, Plan
 from tosavk.lowering.graph import Graph
+from tosavk.lowering.late import LateChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,20 @@ class Write:
     input: int
 
 
-Step = Run | Call | Branch | Loop | Read | Write
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Applies rules about values that only a run brings.
+
+    Attributes:
+        rules: the rules.
+        inputs: the values that they are about, in the order of `rules.names`.
+    """
+
+    rules: LateChecks
+    inputs: tuple[int, ...]
+
+
+Step = Run | Call | Branch | Loop | Read | Write | Check
 
 
 def read_by(step: Step) -> tuple[int, ...]:
@@ -214,3 +228,8 @@ class Flow:
     pieces: tuple[Piece, ...]
     routines: tuple[Routine, ...]
     variables: tuple[Variable, ...]
+
+    @property
+    def checks(self) -> bool:
+        """Whether the host looks at values besides conditions."""
+        return any(isinstance(s, Check) for r in self.routines for s in r.steps)

@@ -8,6 +8,7 @@ of the data".
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from tosavk.lowering.flow import Flow
 from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.hazards import HazardTracker, ranges
+from tosavk.lowering.late import LateChecks
 from tosavk.lowering.rules.layout import copy_value
 from tosavk.lowering.rules.table import RULES
 
@@ -103,6 +105,7 @@ def _lower(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Plan:
         raise AdmissionError("the program has no outputs", kind=Kind.UNSUPPORTED_GRAPH)
     live = live_operators(block)
     constants = fold(block, live)
+    LateChecks.of(block, live).check(constants)
     slots = _slots(block, limits)
     build = PlanBuilder(
         tensors=block.tensors, constants=constants, values={}, limits=limits
@@ -137,6 +140,33 @@ def live_operators(block: Block) -> list[Operator]:
             wanted.update(op.inputs)
     live.reverse()
     return live
+
+
+def computed_operands(graph: Graph) -> tuple[str, ...]:
+    """Tensors of the entry block that a run makes and that rules are about.
+
+    Only a run can tell whether such a zero point, multiplier or shift is allowed.
+    """
+    block = graph.main
+    live = live_operators(block)
+    names = LateChecks.of(block, live).names
+    if not names:
+        return ()
+    known = fold(block, live)
+    return tuple(n for n in names if n not in known and n not in block.inputs)
+
+
+def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """A graph whose entry block also gives some of its tensors."""
+    block = graph.main
+    wider = dataclasses.replace(block, outputs=(*block.outputs, *names))
+    regions = tuple(
+        dataclasses.replace(
+            region, blocks=tuple(wider if b is block else b for b in region.blocks)
+        )
+        for region in graph.regions
+    )
+    return dataclasses.replace(graph, regions=regions)
 
 
 def _constant_only(work: Sequence[Operator], known: set[str]) -> set[int]:

@@ -11,6 +11,7 @@ from tosavk.backends.reference import evaluate
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import InvalidArgument
 from tosavk.lowering.graph import Graph, Op, RoundingMode, Tensor
+from tosavk.lowering.lower import computed_operands, lower_graph
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
 
@@ -216,3 +217,130 @@ def test_what_an_operator_must_not_be_given(
         with pytest.raises(InvalidArgument, match=message):
             session.run(wrong)
         session.run(feeds)
+
+
+COMPUTED: tuple[tuple[str, str, float, str], ...] = (
+    ("negate int16", "x1", 3, "NEGATE .*'made1'.* 3"),
+    ("negate fp16", "x2", 0.5, "NEGATE .*'made2'.*0.5"),
+    ("float convolution", "x3", 1, "CONV2D .*'made3'.* 1"),
+    ("mul shift 31", "x2", 64, "MUL .*'made2'.* 64"),
+    ("mul int8", "x2", 1, "MUL .*'made2'.* 1"),
+    ("rescale", "x1", -1, "RESCALE .*'made1'.*negative"),
+    ("rescale", "x2", 1, "RESCALE .*'made2'.* 1"),
+)
+
+
+def computed(case: Case, *, region: bool) -> tuple[Graph, dict[str, Array]]:
+    """The operator of a case with operands that the program itself computes.
+
+    In a region, that is the one that COND_IF takes for a true condition.
+    """
+    b = Builder()
+    feeds: dict[str, Array] = {}
+    given: list[Tensor] = []
+    for number, (dtype, value) in enumerate(case.operands):
+        feeds[f"x{number}"] = np.asarray(value).astype(dtype.numpy)
+        given.append(b.input(f"x{number}", dtype, feeds[f"x{number}"].shape))
+
+    def body(inside: Builder, tensors: list[Tensor]) -> Tensor:
+        turned = [
+            inside.op(Op.REVERSE, [tensor], axis=0, name=f"made{number}")
+            if number >= case.first
+            else tensor
+            for number, tensor in enumerate(tensors)
+        ]
+        return inside.op(
+            case.op, turned, name="result", dtype=case.dtype, **case.attributes
+        )
+
+    if not region:
+        b.output(body(b, given))
+        return load_graph(b.build()), feeds
+    feeds["taken"] = np.array([True])
+    taken = b.input("taken", DType.BOOL, (1,))
+    for name in ("then", "else"):
+        inside = b.region(name)
+        tensors = [
+            inside.input(f"in{number}", tensor.dtype, tensor.shape or ())
+            for number, tensor in enumerate(given)
+        ]
+        inside.output(body(inside, tensors))
+    b.output(*b.cond_if(taken, given, then_graph="then", else_graph="else"))
+    return load_graph(b.build()), feeds
+
+
+@pytest.mark.parametrize("region", [False, True], ids=["straight", "region"])
+@pytest.mark.parametrize(("case", "operand", "value", "message"), COMPUTED)
+def test_what_a_program_must_not_compute(
+    opened: Devices,
+    device: str,
+    case: str,
+    operand: str,
+    value: float,
+    message: str,
+    *,
+    region: bool,
+) -> None:
+    """The rules hold for values that only the device has made, in regions too."""
+    graph, feeds = computed(CASES[case], region=region)
+    with opened.session(device, graph) as session:
+        assert len(session.outputs) == 1
+        (first,) = session.run(feeds).values()
+        wrong = {**feeds, operand: np.full_like(feeds[operand], value)}
+        with pytest.raises(InvalidArgument, match=message):
+            session.run(wrong)
+        assert same_values(first, *session.run(feeds).values())
+
+
+def test_what_folding_finds_is_refused_at_load() -> None:
+    b = Builder()
+    zero = b.const(np.zeros(1, np.int16))
+    three = b.op(Op.REVERSE, [b.const(np.array([3], np.int16))], axis=0, name="three")
+    b.output(b.op(Op.NEGATE, [b.input("x", I16, (4,)), three, zero], name="y"))
+    graph = load_graph(b.build())
+    with pytest.raises(InvalidArgument, match=r"NEGATE .*'three'.* 3"):
+        lower_graph(graph)
+
+
+def test_operands_that_may_have_any_value_are_not_read_back() -> None:
+    graph, _ = computed(CASES["convolution"], region=False)
+    assert computed_operands(graph) == ()
+    graph, _ = computed(CASES["convolution"], region=True)
+    flow = lower_graph(graph).flow
+    assert flow is not None
+    assert not flow.checks
+
+
+def test_rules_hold_in_every_turn_of_a_loop(opened: Devices, device: str) -> None:
+    """A zero point that a loop counts up is refused when it is no longer 0."""
+    b = Builder()
+    x, turns = b.input("x", I16, (3,)), b.input("turns", I32, (1,))
+    condition = b.region("condition")
+    state = condition.input("n", I32, (1,)), condition.input("v", I16, (3,))
+    condition.output(
+        condition.greater(state[0], condition.const(np.zeros(1, np.int32)))
+    )
+    body = b.region("body")
+    n, v = body.input("n", I32, (1,)), body.input("v", I16, (3,))
+    # 0 for three turns or fewer, then more.
+    over = body.maximum(
+        body.sub(n, body.const(np.full(1, 3, np.int32))),
+        body.const(np.zeros(1, np.int32)),
+    )
+    zero = body.op(Op.CAST, [over], dtype=I16, name="counted")
+    body.output(body.sub(n, body.const(np.ones(1, np.int32))))
+    body.output(
+        body.op(Op.NEGATE, [v, zero, body.const(np.zeros(1, np.int16))], name="negated")
+    )
+    _, y = b.while_loop([turns, x], cond_graph="condition", body_graph="body")
+    b.output(y)
+    values = np.array([5, -6, 7], np.int16)
+    with opened.session(device, load_graph(b.build())) as session:
+        for count in (3, 2, 4, 1):
+            feeds = {"x": values, "turns": np.array([count], np.int32)}
+            if count > 3:
+                with pytest.raises(InvalidArgument, match=r"NEGATE .*'counted'.* 1"):
+                    session.run(feeds)
+                continue
+            (found,) = session.run(feeds).values()
+            assert same_values(found, -values if count % 2 else values)
