@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.nvfp4_check import best_domain, lower_checked
+from tosavk.backends.loaded import Closing, LoadedPlan
+from tosavk.backends.nvfp4_check import lower_checked
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.descriptors import (
-    AccessMode,
-    Binding,
-    BufferDesc,
-    BufferRange,
-    BufferUsage,
-)
 from tosavk.core.dtypes import DType, coerce
 from tosavk.core.errors import InvalidArgument, Released
 from tosavk.core.nvfp4 import Weights
@@ -31,12 +24,10 @@ from tosavk.lowering.nvfp4.artifact import (
 )
 from tosavk.lowering.nvfp4.kernels import Choice, kernel_named
 
-_INPUT = BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT
-_OUTPUT = BufferUsage.TRANSFER_SOURCE | BufferUsage.PROGRAM_OUTPUT
 Array = NDArray[Any]
 
 
-class Nvfp4Session:
+class Nvfp4Session(Closing):
     """An NVFP4 program loaded on a device, with a buffer for each slot.
 
     A context manager; it belongs to the thread that made it. What was written to an
@@ -82,32 +73,7 @@ class Nvfp4Session:
             self.plan = lowered.plan
             self.choice: Choice = lowered.choice
             context = self._closing.enter_context(accelerator.create_context())
-            loaded = context.load_program(lowered)
-            domain = best_domain(accelerator.device)
-            self._buffers = {
-                slot.name: context.allocate_buffer(
-                    BufferDesc(
-                        nbytes=slot.nbytes,
-                        domain=domain,
-                        usage=_INPUT if slot.role is SlotRole.INPUT else _OUTPUT,
-                    )
-                )
-                for slot in self.plan.slots
-            }
-            self._prepared = context.prepare(
-                loaded,
-                [
-                    Binding(
-                        slot=slot.index,
-                        buffer=self._buffers[slot.name],
-                        range=BufferRange(0, slot.nbytes),
-                        access=AccessMode.READ
-                        if slot.role is SlotRole.INPUT
-                        else AccessMode.WRITE,
-                    )
-                    for slot in self.plan.slots
-                ],
-            )
+            self._loaded = LoadedPlan(accelerator, context, lowered)
         except BaseException:
             self._closing.close()
             raise
@@ -131,7 +97,7 @@ class Nvfp4Session:
         if slot is None or slot.role is not SlotRole.INPUT:
             inputs = ", ".join(s.name for s in self.plan.inputs)
             raise InvalidArgument(f"{name!r} is no input; the inputs are {inputs}")
-        self._buffers[name].write(0, _bytes(slot, value).data)
+        self._loaded.write(slot, _bytes(slot, value).data)
 
     def run(self, inputs: Mapping[str, object] | None = None) -> NDArray[np.float32]:
         """Writes some inputs and runs the program once.
@@ -151,30 +117,15 @@ class Nvfp4Session:
             self.write(name, value)
         if self._closed:
             raise Released("the NVFP4 program is closed; load it again")
-        with self._prepared.submit() as event:
-            event.wait()
-            if event.error is not None:
-                raise event.error
+        self._loaded.run()
         (slot,) = self.plan.outputs
-        raw = np.empty(slot.nbytes, np.uint8)
-        self._buffers[slot.name].read_into(0, raw.data)
+        raw = self._loaded.read(slot)
         return raw.view(np.float32).reshape(slot.shape)
 
     def close(self) -> None:
         """Gives everything back; may be called twice."""
         self._closed = True
         self._closing.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         """What is loaded where, and which kernel runs."""
@@ -200,7 +151,7 @@ def _bytes(slot: Slot, value: object) -> NDArray[np.uint8]:
     return raw
 
 
-class Projected:
+class Projected(Closing):
     """Weights on a device: `y = act(x w^T + bias) + residual` for a fixed token count.
 
     A context manager; it belongs to the thread that made it.
@@ -305,17 +256,6 @@ class Projected:
     def close(self) -> None:
         """Gives everything back; may be called twice."""
         self._undo.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         """What is loaded where."""

@@ -7,26 +7,17 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.flows import DEFAULT_TURNS, FlowRunner, Variables
+from tosavk.backends.loaded import Closing, LoadedPlan, slot_domain
 from tosavk.backends.registry import open_accelerator
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.descriptors import (
-    AccessMode,
-    Binding,
-    BufferDesc,
-    BufferRange,
-    BufferUsage,
-    MemoryDomain,
-)
 from tosavk.core.device import Device
 from tosavk.core.dtypes import DType, coerce, pack, unpack
-from tosavk.core.errors import InvalidArgument, Released, Unsupported
+from tosavk.core.errors import InvalidArgument, Released
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
@@ -34,12 +25,6 @@ from tosavk.lowering.late import LateChecks
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.rules.dot import dispatches_dots
-
-_USAGE = {
-    SlotRole.INPUT: BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT,
-    SlotRole.OUTPUT: BufferUsage.TRANSFER_SOURCE | BufferUsage.PROGRAM_OUTPUT,
-}
-_ACCESS = {SlotRole.INPUT: AccessMode.READ, SlotRole.OUTPUT: AccessMode.WRITE}
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Graph
 """What a program may be given as."""
@@ -73,7 +58,7 @@ class TensorSpec:
         return f"{self.name}: {self.dtype.name} {dims}"
 
 
-class Session:
+class Session(Closing):
     """A program loaded on a device, with buffers of its own.
 
     Use it as a context manager; `close` gives everything back. It belongs to the thread
@@ -113,13 +98,13 @@ class Session:
             self._context = self._closing.enter_context(accelerator.create_context())
             flow = _own_flow(accelerator, lowered)
             if flow is None:
-                self._load(lowered)
+                self._loaded = LoadedPlan(accelerator, self._context, lowered)
             else:
                 self._runner = FlowRunner(
                     self._context,
                     flow,
                     self.plan.slots,
-                    _domain(accelerator, SlotRole.INPUT),
+                    slot_domain(accelerator, SlotRole.INPUT),
                     turns=max_turns,
                 )
         except BaseException:
@@ -176,19 +161,12 @@ class Session:
             self._late.check(dict(zip(names, arrays, strict=True)))
         if self._runner is not None:
             return self._runner.run(arrays)
-        count = len(arrays)
-        for slot, buffer, array in zip(
-            self.plan.inputs, self._buffers[:count], arrays, strict=True
-        ):
-            buffer.write(0, pack(slot.dtype, array))
-        with self._prepared.submit() as event:
-            event.wait()
-            if event.error is not None:
-                raise event.error
+        for slot, array in zip(self.plan.inputs, arrays, strict=True):
+            self._loaded.write(slot, pack(slot.dtype, array))
+        self._loaded.run()
         result: dict[str, NDArray[np.generic]] = {}
-        for slot, buffer in zip(self.plan.outputs, self._buffers[count:], strict=True):
-            raw = np.empty(slot.nbytes, np.uint8)
-            buffer.read_into(0, raw.data)
+        for slot in self.plan.outputs:
+            raw = self._loaded.read(slot)
             result[slot.name] = unpack(slot.dtype, raw.data, slot.shape)
         return result
 
@@ -197,50 +175,12 @@ class Session:
         self._closed = True
         self._closing.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         """What is loaded where."""
         takes = ", ".join(map(str, self.inputs))
         gives = ", ".join(map(str, self.outputs))
         state = ", closed" if self._closed else ""
         return f"<Session ({takes}) -> ({gives}) on {self.device_name}{state}>"
-
-    def _load(self, lowered: Lowered) -> None:
-        """Loads a plan, with a buffer for each slot."""
-        self._program = self._context.load_program(lowered)
-        domains = {role: _domain(self._accelerator, role) for role in SlotRole}
-        self._buffers = [
-            self._context.allocate_buffer(
-                BufferDesc(
-                    nbytes=slot.nbytes,
-                    domain=domains[slot.role],
-                    usage=_USAGE[slot.role],
-                )
-            )
-            for slot in self.plan.slots
-        ]
-        self._prepared = self._context.prepare(
-            self._program,
-            [
-                Binding(
-                    slot=slot.index,
-                    buffer=buffer,
-                    range=BufferRange(0, slot.nbytes),
-                    access=_ACCESS[slot.role],
-                )
-                for slot, buffer in zip(self.plan.slots, self._buffers, strict=True)
-            ],
-        )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -394,20 +334,3 @@ def _own_flow(accelerator: Accelerator, lowered: Lowered) -> Flow | None:
     if flow is None or flow.variables:
         return flow
     return None if getattr(accelerator.device, "evaluates_graphs", False) else flow
-
-
-def _domain(accelerator: Accelerator, role: SlotRole) -> MemoryDomain:
-    """Where a slot's buffer lies.
-
-    Inputs are written straight into device memory where it is mapped. Outputs are read
-    back by a copy: mapped memory of a graphics card is not cached by the host, and
-    reading it reaches a hundredth of the speed.
-    """
-    offered = accelerator.info.domains
-    order = [MemoryDomain.SHARED, MemoryDomain.DEVICE, MemoryDomain.HOST]
-    if role is SlotRole.OUTPUT:
-        order = [MemoryDomain.DEVICE, MemoryDomain.SHARED, MemoryDomain.HOST]
-    for domain in order:
-        if domain in offered:
-            return domain
-    raise Unsupported("the device offers no memory domain")

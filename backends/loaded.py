@@ -1,0 +1,133 @@
+"""What sessions share: a plan on a device with a buffer for each of its slots."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosavk.core.accelerator import Accelerator
+from tosavk.core.contexts import Context
+from tosavk.core.descriptors import (
+    AccessMode,
+    Binding,
+    BufferDesc,
+    BufferRange,
+    BufferUsage,
+    MemoryDomain,
+)
+from tosavk.core.device import Lowered
+from tosavk.core.errors import Unsupported
+from tosavk.core.plan import Slot, SlotRole
+
+_USAGE = {
+    SlotRole.INPUT: BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT,
+    SlotRole.OUTPUT: BufferUsage.TRANSFER_SOURCE | BufferUsage.PROGRAM_OUTPUT,
+}
+_ACCESS = {SlotRole.INPUT: AccessMode.READ, SlotRole.OUTPUT: AccessMode.WRITE}
+
+
+class Closing(ABC):
+    """A context manager whose block closes it in the end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives everything back; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LoadedPlan:
+    """A plan, loaded, that always works with the same buffers: one for each slot."""
+
+    def __init__(
+        self, accelerator: Accelerator, context: Context, lowered: Lowered
+    ) -> None:
+        """Loads a plan.
+
+        Args:
+            accelerator: where to.
+            context: what owns the buffers.
+            lowered: the plan.
+
+        Raises:
+            ModelError: the device refuses it.
+        """
+        slots = lowered.plan.slots
+        program = context.load_program(lowered)
+        domains = {role: slot_domain(accelerator, role) for role in SlotRole}
+        self._buffers = [
+            context.allocate_buffer(
+                BufferDesc(
+                    nbytes=slot.nbytes,
+                    domain=domains[slot.role],
+                    usage=_USAGE[slot.role],
+                )
+            )
+            for slot in slots
+        ]
+        self._prepared = context.prepare(
+            program,
+            [
+                Binding(
+                    slot=slot.index,
+                    buffer=buffer,
+                    range=BufferRange(0, slot.nbytes),
+                    access=_ACCESS[slot.role],
+                )
+                for slot, buffer in zip(slots, self._buffers, strict=True)
+            ],
+        )
+
+    def write(self, slot: Slot, data: bytes | bytearray | memoryview) -> None:
+        """Fills an input slot from its beginning."""
+        self._buffers[slot.index].write(0, data)
+
+    def run(self) -> None:
+        """Runs the plan once and waits.
+
+        Raises:
+            DeviceLost: the device was lost while it ran.
+        """
+        with self._prepared.submit() as event:
+            event.wait()
+            if event.error is not None:
+                raise event.error
+
+    def read(self, slot: Slot) -> NDArray[np.uint8]:
+        """The bytes of a slot, copied."""
+        raw = np.empty(slot.nbytes, np.uint8)
+        self._buffers[slot.index].read_into(0, raw.data)
+        return raw
+
+
+def slot_domain(accelerator: Accelerator, role: SlotRole) -> MemoryDomain:
+    """Where a slot's buffer lies.
+
+    Inputs are written straight into device memory where it is mapped. Outputs are read
+    back by a copy: mapped memory of a graphics card is not cached by the host, and
+    reading it reaches a hundredth of the speed.
+
+    Raises:
+        Unsupported: the device offers no memory domain.
+    """
+    offered = accelerator.info.domains
+    order = [MemoryDomain.SHARED, MemoryDomain.DEVICE, MemoryDomain.HOST]
+    if role is SlotRole.OUTPUT:
+        order = [MemoryDomain.DEVICE, MemoryDomain.SHARED, MemoryDomain.HOST]
+    for domain in order:
+        if domain in offered:
+            return domain
+    raise Unsupported("the device offers no memory domain")
