@@ -28,7 +28,7 @@ from tosavk.core.descriptors import (
 from tosavk.core.device import Allocation, BoundSlot, Device, Lowered
 from tosavk.core.errors import DeviceLost, ModelError, Unsupported
 from tosavk.core.nvfp4 import Nvfp4Warning
-from tosavk.core.plan import Numerics, SlotRole
+from tosavk.core.plan import Numerics, PlanLimits, SlotRole
 from tosavk.lowering.nvfp4.artifact import (
     Activation,
     Extra,
@@ -81,16 +81,16 @@ def lower_for(device: Device, artifact: Artifact, *, numerics: Numerics) -> Lowe
         Error: see `lowering.program.lower_artifact` and `lower_checked`.
     """
     if artifact.format != FORMAT_NVFP4:
-        lowered = lower_artifact(artifact, limits=device.plan_limits, numerics=numerics)
+
+        def lower(limits: PlanLimits) -> Lowered:
+            return lower_artifact(artifact, limits=limits, numerics=numerics)
+
+        lowered = lower(device.plan_limits)
         if not dispatches_dots(getattr(lowered, "plans", ())):
             return lowered
         from tosavk.backends.dot_check import lower_trusted
 
-        return lower_trusted(
-            device,
-            lambda limits: lower_artifact(artifact, limits=limits, numerics=numerics),
-            lowered,
-        )
+        return lower_trusted(device, lower, lowered)
     check_target(artifact.target)
     return lower_checked(device, read_program(artifact.view()), numerics=numerics)
 

@@ -21,7 +21,7 @@ from tosavk.backends.registry import open_accelerator
 from tosavk.backends.session import Session, load_on
 from tosavk.core.dtypes import DType
 from tosavk.core.switches import KernelWarning
-from tosavk.lowering.graph import Graph
+from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
 
@@ -43,7 +43,7 @@ def program(zeros: tuple[int, int]) -> tuple[Graph, dict[str, Array]]:
     b = Builder()
     inputs: dict[str, Array] = {}
 
-    def given(*shape: int):  # noqa: ANN202 - a tensor
+    def given(*shape: int) -> Tensor:
         array = extremes(rng, *shape)
         name = f"x{len(inputs)}"
         inputs[name] = array

@@ -13,8 +13,8 @@ from tosavk.backends.vulkan.probe import (
     Features,
     Limits,
 )
-from tosavk.backends.vulkan.probe import MatrixShape as Shape
 from tosavk.backends.wgpu import probe as wgpu_probe
+from tosavk.core.plan import MatrixShape
 from tosavk.core.switches import (
     SWITCHES,
     SwitchWarning,
@@ -37,7 +37,7 @@ ABLE = DeviceRecord(
     ),
     limits=Limits(subgroup_size=32, subgroup_stages=0x20, subgroup_operations=0b10001),
     extensions=frozenset({COOPERATIVE_MATRIX}),
-    matrix_shapes=(Shape(16, 16, 16),),
+    matrix_shapes=(MatrixShape(16, 16, 16),),
 )
 LEAVES_OUT = {
     "no-coopmat": {"matrices"},
