@@ -9,13 +9,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, cast, final
 
+from tosavk.core.checks import validate_device_info
 from tosavk.core.contexts import Context
-from tosavk.core.descriptors import (
-    U64_MAX,
-    ContextDesc,
-    DeviceInfo,
-    validate_device_info,
-)
+from tosavk.core.descriptors import U64_MAX, ContextDesc, DeviceInfo
 from tosavk.core.device import Device, GatingDevice
 from tosavk.core.errors import Released, ResourceLimit, Unsupported
 from tosavk.core.gates import Gate, GateState

@@ -12,6 +12,7 @@ from typing import Self, final
 
 from tosavk.core.bindings import resolve
 from tosavk.core.buffers import Buffer
+from tosavk.core.checks import validate_buffer_desc
 from tosavk.core.descriptors import (
     FORMAT_NVFP4,
     FORMAT_TOSA,
@@ -20,7 +21,6 @@ from tosavk.core.descriptors import (
     Binding,
     BufferDesc,
     QueueDesc,
-    validate_buffer_desc,
 )
 from tosavk.core.device import Lowered
 from tosavk.core.errors import (

@@ -1,7 +1,7 @@
 """The vocabulary of the Accelerator model: values that describe devices and requests.
 
 Everything here is frozen data. Constructors refuse what can never be right; whether a
-request fits a device is checked by `validate_buffer_desc` and by the model itself.
+request fits a device is checked by `core.checks.validate_buffer_desc` and by the model itself.
 Source: the Accelerator model (docs/accelerator.md, "Vocabulary").
 """
 
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import enum
 import operator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tosavk.core.errors import (
-    Incompatible,
     InvalidArgument,
     OutOfBounds,
-    ResourceLimit,
-    Unsupported,
 )
 from tosavk.core.ports import ByteSource, byte_view
 
@@ -71,9 +68,6 @@ class Capabilities(enum.IntFlag):
     EXTERNAL_MEMORY = 1 << 3
     SECURE_CONTEXTS = 1 << 4
     SHARED_MEMORY = 1 << 5
-
-
-RESERVED_CAPABILITIES = Capabilities.EXTERNAL_MEMORY | Capabilities.SECURE_CONTEXTS
 
 
 class MemoryDomain(enum.IntEnum):
@@ -146,9 +140,6 @@ class BufferProperties(enum.IntFlag):
     DIRECT_BINDING = 4
 
 
-_PROPERTIES_MASK = 7
-
-
 class ContextFlags(enum.IntFlag):
     """Creation intents of a context; none is supported yet."""
 
@@ -170,27 +161,6 @@ class EventState(enum.Enum):
     COMPLETE = "complete"
     FAILED = "failed"
     CANCELLED = "cancelled"
-
-
-class DeviceInfoFault(enum.Enum):
-    """What is wrong with a `DeviceInfo`."""
-
-    RESERVED_CAPABILITIES = "reserved capabilities"
-    MISSING_MEMORY_DOMAIN = "missing memory domain"
-    ZERO_LIMIT = "zero limit"
-
-
-class DeviceInfoError(InvalidArgument):
-    """A backend describes its device in a way that the model does not allow.
-
-    Attributes:
-        fault: which rule is broken.
-    """
-
-    def __init__(self, message: str, *, fault: DeviceInfoFault) -> None:
-        """A message for people, and the rule that is broken."""
-        super().__init__(message)
-        self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +285,7 @@ class BufferDesc:
         if nbytes == 0:
             raise InvalidArgument("a buffer has at least one byte, got 0")
         alignment = unsigned("buffer alignment", self.alignment)
-        if not _is_power_of_two(alignment):
+        if not is_power_of_two(alignment):
             raise InvalidArgument(
                 f"buffer alignment must be a power of two, got {alignment}"
             )
@@ -343,7 +313,7 @@ class BufferDesc:
 
 @dataclass(frozen=True, slots=True)
 class BufferInfo:
-    """What was really allocated; `check_buffer_info` compares it with the request.
+    """What was really allocated; `core.checks.check_buffer_info` compares it with the request.
 
     Attributes:
         allocation_bytes: bytes taken from the device, at least those requested.
@@ -508,92 +478,6 @@ class Artifact:
         return memoryview(gathered).toreadonly()
 
 
-def validate_device_info(info: DeviceInfo) -> None:
-    """Checks what a backend tells of its device; unknown capability bits are fine.
-
-    Raises:
-        DeviceInfoError: with `fault` RESERVED_CAPABILITIES, MISSING_MEMORY_DOMAIN or
-            ZERO_LIMIT, tried in this order.
-    """
-    reserved = info.capabilities & RESERVED_CAPABILITIES
-    if reserved:
-        raise DeviceInfoError(
-            f"device advertises reserved capabilities {reserved!r}",
-            fault=DeviceInfoFault.RESERVED_CAPABILITIES,
-        )
-    if not info.domains:
-        raise DeviceInfoError(
-            f"device advertises no memory domain: {info.capabilities!r}",
-            fault=DeviceInfoFault.MISSING_MEMORY_DOMAIN,
-        )
-    for limit in fields(info.limits):
-        if getattr(info.limits, limit.name) <= 0:
-            raise DeviceInfoError(
-                f"device limit {limit.name} must not be zero",
-                fault=DeviceInfoFault.ZERO_LIMIT,
-            )
-
-
-def validate_buffer_desc(info: DeviceInfo, desc: BufferDesc) -> None:
-    """Checks a buffer request against a device.
-
-    Raises:
-        ResourceLimit: larger than the device's `max_buffer_bytes`.
-        Unsupported: the device does not advertise the memory domain.
-    """
-    if desc.nbytes > info.limits.max_buffer_bytes:
-        raise ResourceLimit(
-            f"buffer of {desc.nbytes} bytes exceeds max_buffer_bytes = "
-            f"{info.limits.max_buffer_bytes} of this device"
-        )
-    if not info.capabilities & desc.domain.capability:
-        names = ", ".join(d.name for d in info.domains)
-        raise Unsupported(
-            f"memory domain {desc.domain.name} is not offered by this device; "
-            f"it offers {names}"
-        )
-
-
-def check_buffer_info(desc: BufferDesc, info: BufferInfo) -> None:
-    """Checks that an allocation is what was asked for (the honesty check).
-
-    Raises:
-        InvalidArgument: zero bytes, zero alignment, or unknown property bits.
-        Incompatible: less than requested, or properties that contradict the domain or
-            the usage.
-    """
-    properties = info.properties
-    if info.allocation_bytes <= 0:
-        raise InvalidArgument("backend reports an allocation of 0 bytes")
-    if info.alignment <= 0:
-        raise InvalidArgument("backend reports an allocation alignment of 0")
-    if int(properties) & ~_PROPERTIES_MASK:
-        raise InvalidArgument(f"backend reports unknown properties {properties!r}")
-    if info.allocation_bytes < desc.nbytes:
-        raise Incompatible(
-            f"backend allocated {info.allocation_bytes} of {desc.nbytes} bytes"
-        )
-    if not _is_power_of_two(info.alignment) or info.alignment < desc.alignment:
-        raise Incompatible(
-            f"backend aligned to {info.alignment}, {desc.alignment} was requested"
-        )
-    missing = _REQUIRED_PROPERTIES[desc.domain] & ~properties
-    if desc.usage & USAGE_PROGRAM:
-        missing |= BufferProperties.DIRECT_BINDING & ~properties
-    if missing:
-        raise Incompatible(
-            f"{desc.domain.name} buffer of usage {desc.usage!r} lacks {missing!r}"
-        )
-
-
-_REQUIRED_PROPERTIES = {
-    MemoryDomain.HOST: BufferProperties.HOST_VISIBLE,
-    MemoryDomain.DEVICE: BufferProperties.DEVICE_LOCAL,
-    MemoryDomain.SHARED: BufferProperties.HOST_VISIBLE
-    | BufferProperties.DIRECT_BINDING,
-}
-
-
 def unsigned(what: str, value: int, maximum: int = U64_MAX) -> int:
     """`value` as a Python int in 0..maximum.
 
@@ -620,5 +504,6 @@ def _access_mode(value: int) -> AccessMode:
         ) from None
 
 
-def _is_power_of_two(value: int) -> bool:
+def is_power_of_two(value: int) -> bool:
+    """Whether it is 1, 2, 4 and so on."""
     return value > 0 and value & (value - 1) == 0

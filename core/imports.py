@@ -8,12 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tosavk.core.descriptors import (
-    BufferDesc,
-    MemoryDomain,
-    check_buffer_info,
-    validate_buffer_desc,
-)
+from tosavk.core.checks import check_buffer_info, validate_buffer_desc
+from tosavk.core.descriptors import BufferDesc, MemoryDomain
 from tosavk.core.device import Allocation, ImportingKit
 from tosavk.core.errors import (
     InvalidArgument,

@@ -21,13 +21,8 @@ from tosavk.backends.vulkan.options import VulkanOptions
 from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.recordings import VulkanRecording
 from tosavk.backends.vulkan.spirv import ShaderLibrary
-from tosavk.core.descriptors import (
-    BufferDesc,
-    BufferProperties,
-    MemoryDomain,
-    check_buffer_info,
-    validate_device_info,
-)
+from tosavk.core.checks import check_buffer_info, validate_device_info
+from tosavk.core.descriptors import BufferDesc, BufferProperties, MemoryDomain
 from tosavk.core.device import BoundSlot
 from tosavk.core.errors import (
     DeviceUnavailable,

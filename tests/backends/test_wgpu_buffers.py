@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from harness.kernels import ALL, noise
 from tosavk.backends.wgpu import buffers, open_device
 from tosavk.backends.wgpu.device import Kit, WgpuDevice, WgpuOptions
+from tosavk.core.checks import check_buffer_info
 from tosavk.core.descriptors import (
     BufferDesc,
     BufferProperties,
     Capabilities,
     MemoryDomain,
-    check_buffer_info,
 )
 from tosavk.core.errors import ModelError, ResourceLimit, Unsupported
 

@@ -26,6 +26,7 @@ from harness.toy_checks import (
 )
 from tosavk.backends.reference import evaluate
 from tosavk.backends.reference.device import GraphProgram, ReferenceDevice
+from tosavk.core.checks import validate_buffer_desc
 from tosavk.core.descriptors import (
     FORMAT_TOSA,
     RESIDENT_UNBOUNDED,
@@ -42,7 +43,6 @@ from tosavk.core.descriptors import (
     EventState,
     QueueDesc,
     Timeout,
-    validate_buffer_desc,
 )
 from tosavk.core.dtypes import pack, unpack
 from tosavk.core.errors import (

@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tosavk.core.checks import (
+    DeviceInfoError,
+    DeviceInfoFault,
+    check_buffer_info,
+    validate_buffer_desc,
+    validate_device_info,
+)
 from tosavk.core.descriptors import (
     FORMAT_NVFP4,
     FORMAT_TOSA,
@@ -25,14 +32,9 @@ from tosavk.core.descriptors import (
     DeviceClass,
     DeviceIdentity,
     DeviceInfo,
-    DeviceInfoError,
-    DeviceInfoFault,
     DeviceLimits,
     MemoryDomain,
     Timeout,
-    check_buffer_info,
-    validate_buffer_desc,
-    validate_device_info,
 )
 from tosavk.core.errors import (
     Incompatible,

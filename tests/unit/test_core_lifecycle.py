@@ -17,11 +17,8 @@ from harness.fake_device import (
 )
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.buffers import Buffer
-from tosavk.core.descriptors import (
-    Capabilities,
-    DeviceInfoError,
-    EventState,
-)
+from tosavk.core.checks import DeviceInfoError
+from tosavk.core.descriptors import Capabilities, EventState
 from tosavk.core.errors import (
     Busy,
     DeviceLost,

@@ -7,12 +7,8 @@ import pytest
 
 from tosavk.backends import reference
 from tosavk.backends.reference.device import GraphProgram, ReferenceDevice, slots_of
-from tosavk.core.descriptors import (
-    BufferDesc,
-    BufferUsage,
-    check_buffer_info,
-    validate_device_info,
-)
+from tosavk.core.checks import check_buffer_info, validate_device_info
+from tosavk.core.descriptors import BufferDesc, BufferUsage
 from tosavk.core.device import BoundSlot, Device
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import DeviceLost, DeviceUnavailable, Unsupported

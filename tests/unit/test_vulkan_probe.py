@@ -20,7 +20,8 @@ from tosavk.backends.vulkan.probe import (
     select,
     unsuitable,
 )
-from tosavk.core.descriptors import DeviceClass, validate_device_info
+from tosavk.core.checks import validate_device_info
+from tosavk.core.descriptors import DeviceClass
 from tosavk.core.errors import DeviceUnavailable
 
 GRAPHICS, COMPUTE, TRANSFER = 1, 2, 4

@@ -15,7 +15,8 @@ from tosavk.backends.wgpu.probe import (
     plan_limits,
     unsuitable,
 )
-from tosavk.core.descriptors import Capabilities, DeviceClass, validate_device_info
+from tosavk.core.checks import validate_device_info
+from tosavk.core.descriptors import Capabilities, DeviceClass
 from tosavk.core.errors import DeviceUnavailable
 
 CARD = AdapterFacts(name="Card 7", driver="radv 25", kind=Kind.DISCRETE, vendor_id=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tosavk.core.checks import check_buffer_info, validate_device_info
 from tosavk.core.descriptors import (
     USAGE_ALL,
     BufferDesc,
@@ -13,8 +14,6 @@ from tosavk.core.descriptors import (
     MemoryDomain,
     QueueDesc,
     QueueFlags,
-    check_buffer_info,
-    validate_device_info,
 )
 from tosavk.core.errors import ModelError, Unsupported
 from tosavk.core.shared import LiveResources
