@@ -15,13 +15,11 @@ from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.coverage import Point, points
 from tosavk.differential.fuzz.generator import Generator
-from tosavk.differential.fuzz.judge import Finding, Judge, Key, Kind, has_key
-from tosavk.differential.fuzz.reduce import Store, reduce_case
+from tosavk.differential.fuzz.judge import Finding, Judge, Key, Kind
+from tosavk.differential.fuzz.reduce import reduce_case
 from tosavk.differential.fuzz.validated import EVERY
 
 Progress = Callable[[str], None]
-
-_PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,22 @@ class Judged:
     unpredictable: int = 0
     left_out: str = ""
     validated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """What reducing a program gave.
+
+    Attributes:
+        case: the smallest case with the finding.
+        tried: programs that were judged for it.
+        again: whether a fresh process shows the finding too; None where that was not
+            tried.
+    """
+
+    case: Case
+    tried: int
+    again: bool | None = None
 
 
 class Judging(Protocol):
@@ -67,10 +81,12 @@ class Judging(Protocol):
         """Judges a program."""
         ...
 
-    def reduce(
-        self, index: int, key: Key, budget: int, progress: Progress
-    ) -> tuple[Case, int]:
-        """The smallest case with a finding, and how many were tried."""
+    def reduce(self, index: int, key: Key, budget: int, progress: Progress) -> Smaller:
+        """The smallest case with a finding."""
+        ...
+
+    def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
+        """What is wrong with a case."""
         ...
 
     def close(self) -> None:
@@ -140,11 +156,29 @@ class Bench:
         )
 
     def reduce(
-        self, index: int, key: Key, budget: int, progress: Progress
-    ) -> tuple[Case, int]:
-        """The smallest case with a finding, and how many were tried."""
+        self,
+        index: int,
+        key: Key,
+        budget: int,
+        progress: Progress,
+        *,
+        plain: bool = True,
+    ) -> Smaller:
+        """The smallest case with a finding."""
         case = self._generator.make(index).case
-        return reduced(case, self._judge, key, budget=budget, progress=progress)
+        found = reduce_case(
+            case,
+            lambda c: any(f.key == key for f in self.examine(c, key.kind)),
+            target=key.op,
+            budget=budget,
+            progress=lambda text: progress(f"reducing {key}: {text}"),
+            plain=plain,
+        )
+        return Smaller(found.case, found.tried)
+
+    def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
+        """What is wrong with a case; see `Judge.examine`."""
+        return self._judge.examine(case, kind)
 
     def close(self) -> None:
         """Closes the backends."""
@@ -160,28 +194,3 @@ class Bench:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def reduced(
-    case: Case,
-    judge: Judge,
-    key: Key,
-    *,
-    budget: int,
-    progress: Progress,
-    store: Store | None = None,
-) -> tuple[Case, int]:
-    """The smallest case with a finding, and how many were tried."""
-    plans_only = key.kind in _PLAN_KINDS
-    validating = key.kind is Kind.VALIDATION
-    found = reduce_case(
-        case,
-        lambda c: has_key(
-            judge.judge(c, plans_only=plans_only, validating=validating), key
-        ),
-        target=key.op,
-        budget=budget,
-        progress=lambda text: progress(f"reducing {key}: {text}"),
-        store=store,
-    )
-    return found.case, found.tried

@@ -303,9 +303,12 @@ class _Campaign:
         if self._request.reducing:
             # What ends the process while it is reduced stays as it is.
             with contextlib.suppress(Died):
-                case, filed.tried = self._bench.reduce(
+                found = self._bench.reduce(
                     index, finding.key, self._request.reducing, self._progress
                 )
+                case, filed.tried = found.case, found.tried
+                if found.again is False:
+                    filed.text += " (not in a fresh process)"
         self._file(filed, case, made)
 
     def _seen(self, index: int, key: Key) -> bool:

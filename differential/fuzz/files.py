@@ -6,6 +6,7 @@ makes the program again, and `finding.json`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,12 @@ def input_file(position: int, sample: int) -> str:
 
 
 def write_case(
-    folder: Path, case: Case, *, title: str, about: Mapping[str, object]
+    folder: Path,
+    case: Case,
+    *,
+    title: str,
+    about: Mapping[str, object],
+    scripted: bool = True,
 ) -> None:
     """Writes a case.
 
@@ -41,6 +47,7 @@ def write_case(
         case: the case.
         title: what it is, in one line.
         about: what goes into `finding.json` besides.
+        scripted: write the script too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("input*-*.npy"):
@@ -51,10 +58,11 @@ def write_case(
     for number, sample in enumerate(case.samples):
         for position, name in enumerate(block.inputs):
             _save(folder / input_file(position, number), sample[name])
-    try:
-        (folder / SCRIPT).write_text(script(graph, title=title), encoding="utf-8")
-    except Unsupported:
-        (folder / SCRIPT).unlink(missing_ok=True)
+    (folder / SCRIPT).unlink(missing_ok=True)
+    if scripted:
+        with contextlib.suppress(Unsupported):
+            text = script(graph, title=title)
+            (folder / SCRIPT).write_text(text, encoding="utf-8")
     document = {
         "format": "tosavk.case",
         "version": 1,

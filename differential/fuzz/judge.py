@@ -82,6 +82,9 @@ _MEANINGS = {
 }
 
 
+_PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Key:
     """What findings are told apart by.
@@ -286,6 +289,21 @@ class Judge:
         """
         run = _Run(self, case)
         return run.plans() if plans_only else run.all(validating=validating)
+
+    def examine(self, case: Case, kind: Kind | None = None) -> tuple[Finding, ...]:
+        """What is wrong with a case.
+
+        Args:
+            case: the case.
+            kind: the only kind that is of interest, if there is one: what cannot show
+                it is not done.
+
+        Raises:
+            DeviceLost: a device is gone, and nothing more can be learnt from it.
+        """
+        return self.judge(
+            case, plans_only=kind in _PLAN_KINDS, validating=kind is Kind.VALIDATION
+        ).findings
 
 
 class _Run:

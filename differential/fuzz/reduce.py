@@ -100,6 +100,7 @@ def reduce_case(
     budget: int = BUDGET,
     store: Store | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    plain: bool = True,
 ) -> Reduced:
     """Makes a case smaller as long as it stays interesting.
 
@@ -110,8 +111,10 @@ def reduce_case(
         budget: programs that are judged at most.
         store: what was tried before, and where the best case is kept.
         progress: told how far it is.
+        plain: make values plain too. What a kernel leaves unwritten looks right, in a
+            fresh process, where all values are 0.
     """
-    return _Reduction(case, interesting, target, budget, store, progress).run()
+    return _Reduction(case, interesting, target, budget, store, progress, plain).run()
 
 
 def digest(case: Case) -> str:
@@ -138,7 +141,9 @@ class _Reduction:
         budget: int,
         store: Store | None,
         progress: Callable[[str], None],
+        plain: bool,  # noqa: FBT001
     ) -> None:
+        self._plain = plain
         self._case = case
         self._interesting = interesting
         self._target = target
@@ -160,7 +165,7 @@ class _Reduction:
                     self._bypasses,
                     self._sizes,
                     self._attributes,
-                    self._values,
+                    *([self._values] if self._plain else ()),
                 ):
                     step()
                 if shrink.weight(self._case) >= before:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import FolderStore, write_case
-from tosavk.differential.fuzz.judge import Judge, Key, has_key
+from tosavk.differential.fuzz.judge import Finding, Key, Kind
 from tosavk.differential.fuzz.reduce import BUDGET, digest, reduce_case
 from tosavk.differential.fuzz.shrink import weight
 
@@ -55,9 +56,22 @@ class Outcome:
         }
 
 
+class Examining(Protocol):
+    """What says what is wrong with a case: a `Judge`, or a bench."""
+
+    @property
+    def devices(self) -> dict[str, str]:
+        """Device and driver of each backend."""
+        ...
+
+    def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
+        """What is wrong with a case."""
+        ...
+
+
 def reduce_finding(
     case: Case,
-    judge: Judge,
+    bench: Examining,
     folder: Path,
     *,
     budget: int = BUDGET,
@@ -67,16 +81,16 @@ def reduce_finding(
 
     Args:
         case: the case.
-        judge: the backends.
+        bench: the backends.
         folder: for the reduced case, and for what an interruption must not lose.
         budget: programs that are judged at most.
         progress: told how far it is.
     """
     progress("judging the program")
-    verdict = judge.judge(case)
-    if not verdict.findings:
+    findings = bench.examine(case, None)
+    if not findings:
         return Outcome(None)
-    finding = verdict.findings[0]
+    finding = findings[0]
     key = finding.key
     # Work of another case or finding is of no use.
     work = folder / f"work-{digest(case)[:16]}-{str(key).replace(' ', '-')}"
@@ -84,14 +98,14 @@ def reduce_finding(
     start = store.resumed() or case
     found = reduce_case(
         start,
-        lambda c: has_key(judge.judge(c), key),
+        lambda c: any(f.key == key for f in bench.examine(c, key.kind)),
         target=key.op,
         budget=budget,
         store=store,
         progress=progress,
     )
-    again = judge.judge(found.case)
-    text = next((f.text for f in again.findings if f.key == key), finding.text)
+    again = bench.examine(found.case, key.kind)
+    text = next((f.text for f in again if f.key == key), finding.text)
     outcome = Outcome(
         key,
         text,
@@ -109,7 +123,7 @@ def reduce_finding(
         "dtype": key.dtype,
         "text": text,
         "backends": list(finding.backends),
-        "devices": judge.devices,
+        "devices": bench.devices,
         "operators": outcome.after[0],
         "elements": outcome.after[1],
         "tried": found.tried,

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from types import TracebackType
+from typing import Self, cast
 
 from tosavk.core import errors
 from tosavk.core.errors import InitError, InvalidArgument
 from tosavk.core.plan import Numerics
-from tosavk.differential.fuzz.bench import Judged, Progress
+from tosavk.differential.fuzz.bench import Judged, Progress, Smaller
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.coverage import Point
 from tosavk.differential.fuzz.files import read_case, write_case
@@ -86,7 +87,9 @@ class Died(Exception):
 
 
 class RemoteBench:
-    """Backends that stay open in a process of their own. Use `close` in the end.
+    """Backends that stay open in a process of their own.
+
+    Use it as a context manager, or `close` it.
 
     Args:
         wanted: what it opens.
@@ -136,14 +139,22 @@ class RemoteBench:
             bool(answer["validated"]),
         )
 
-    def reduce(
-        self, index: int, key: Key, budget: int, progress: Progress
-    ) -> tuple[Case, int]:
-        """The smallest case with a finding, and how many were tried.
+    def reduce(self, index: int, key: Key, budget: int, progress: Progress) -> Smaller:
+        """The smallest case with a finding, which a fresh process must show too.
 
         Raises:
             Died: the process did not survive it.
         """
+        found = self._reduce(index, key, budget, progress, plain=True)
+        if not found.again:
+            other = self._reduce(index, key, budget, progress, plain=False)
+            if other.again:
+                return other
+        return found
+
+    def _reduce(
+        self, index: int, key: Key, budget: int, progress: Progress, *, plain: bool
+    ) -> Smaller:
         folder = self._folder / "reduced"
         question: Message = {
             "do": "reduce",
@@ -151,35 +162,75 @@ class RemoteBench:
             "key": asdict(key),
             "budget": budget,
             "folder": str(folder),
+            "plain": plain,
         }
-        answer = self._ask(question, progress)
-        return read_case(folder), int(str(answer["tried"]))
+        tried = int(str(self._ask(question, progress)["tried"]))
+        try:
+            answer = self._afresh(folder, self._wanted.limit_s, key.kind)
+            again = str(key) in _texts(answer["keys"])
+        except (ProcessEnded, Refused):
+            again = False
+        return Smaller(read_case(folder), tried, again)
+
+    def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
+        """What is wrong with a case; also that the process does not survive it."""
+        folder = self._folder / "examined"
+        write_case(folder, case, title="", about={}, scripted=False)
+        question: Message = {
+            "do": "examine",
+            "folder": str(folder),
+            "kind": "" if kind is None else kind.value,
+        }
+        try:
+            answer = self._ask(question)
+        except Died as death:
+            backends = (death.backend,) if death.backend else self.labels
+            return (Finding(Key(death.kind, "", ""), str(death), backends),)
+        found = cast("list[dict[str, object]]", answer["findings"])
+        return tuple(_finding(item) for item in found)
 
     def kills(self, case: Case, kind: Kind) -> bool:
         """Whether a case ends a fresh process in the same way."""
         folder = self._folder / "tried"
-        write_case(folder, case, title="", about={})
-        limit = min(self._wanted.limit_s, _SHORT_S)
+        write_case(folder, case, title="", about={}, scripted=False)
+        try:
+            self._afresh(folder, min(self._wanted.limit_s or _SHORT_S, _SHORT_S), kind)
+        except (ProcessEnded, Refused) as error:
+            return _kind(error) is kind
+        return False
+
+    def _afresh(self, folder: Path, limit_s: float, kind: Kind) -> Message:
+        """What a process that was started for it says of a case."""
         question: Message = {
             "do": "case",
             "folder": str(folder),
             "backends": list(self._wanted.backends),
             "numerics": self._wanted.numerics.value,
+            "kind": kind.value,
         }
-        errors_file = self._folder / "tried.txt"
-        process = Process(self._wanted.command, stderr=errors_file, limit_s=limit)
+        process = Process(
+            self._wanted.command, stderr=self._folder / "tried.txt", limit_s=limit_s
+        )
         try:
-            process.ask(question)
-        except (ProcessEnded, Refused) as error:
-            return _kind(error) is kind
+            return process.ask(question)
         finally:
             process.kill()
-        return False
 
     def close(self) -> None:
         """Ends the process."""
         self._stop()
         self._files.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -209,7 +260,9 @@ class RemoteBench:
                 self._drop()
                 spec = self._at.removeprefix("opening ")
                 if not self._wanted.optional or spec not in open_ones:
-                    raise InitError(f"{spec or 'the process'}: {error}") from None
+                    last = error.stderr.splitlines()[-1:]
+                    text = ": ".join([spec or "fuzz", str(error), *last])
+                    raise InitError(text) from None
                 self._left_out.append(f"{spec}: {error}")
                 continue
             break

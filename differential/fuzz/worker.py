@@ -47,6 +47,8 @@ class Worker:
                 return self._judge(_number(question, "index"))
             case "reduce":
                 return self._reduce(question)
+            case "examine":
+                return self._examine(question)
             case "case":
                 return self._case(question)
             case other:
@@ -80,19 +82,36 @@ class Worker:
         assert self._bench is not None
         words = cast("dict[str, str]", question["key"])
         key = Key(Kind(words["kind"]), words["op"], words["dtype"])
-        case, tried = self._bench.reduce(
-            _number(question, "index"), key, _number(question, "budget"), self._watch
+        found = self._bench.reduce(
+            _number(question, "index"),
+            key,
+            _number(question, "budget"),
+            self._watch,
+            plain=bool(question["plain"]),
         )
-        write_case(Path(str(question["folder"])), case, title=str(key), about={})
-        return {"tried": tried}
+        write_case(Path(str(question["folder"])), found.case, title=str(key), about={})
+        return {"tried": found.tried}
+
+    def _examine(self, question: Message) -> Message:
+        """Judges a case from files, by the backends that are open."""
+        assert self._bench is not None
+        case = read_case(Path(str(question["folder"])))
+        found = self._bench.examine(case, _kind(question))
+        return {"findings": [asdict(finding) for finding in found]}
 
     def _case(self, question: Message) -> Message:
-        """Judges a case from files once; for what may end the process."""
+        """Judges a case from files, by backends that are opened for it."""
         case = read_case(Path(str(question["folder"])))
         backends = cast("list[str]", question["backends"])
         numerics = Numerics(str(question["numerics"]))
         with Judge(backends, optional=True, numerics=numerics, watch=self._watch) as j:
-            return {"findings": len(j.judge(case).findings)}
+            found = j.judge(case, validating=_kind(question) is Kind.VALIDATION)
+            return {"keys": [str(finding.key) for finding in found.findings]}
+
+
+def _kind(question: Message) -> Kind | None:
+    name = str(question["kind"])
+    return Kind(name) if name else None
 
 
 def _number(question: Message, name: str) -> int:

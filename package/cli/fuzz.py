@@ -71,29 +71,9 @@ def add_parser(commands: Subparsers) -> None:
         metavar="N",
         help="end after N findings (default: go on)",
     )
-    parser.add_argument(
-        "--time-limit",
-        type=_seconds,
-        default=60.0,
-        metavar="S",
-        help="seconds after which a backend that gives no sign of life is a finding "
-        "(default 60)",
-    )
-    parser.add_argument(
-        "--in-process",
-        action="store_true",
-        help="judge in this process: a driver that crashes or hangs takes it along",
-    )
+    shared.add_process(parser)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
-
-
-def _seconds(text: str) -> float:
-    """A number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
-    return value
 
 
 def main(options: argparse.Namespace) -> int:
@@ -117,7 +97,7 @@ def main(options: argparse.Namespace) -> int:
         reducing=0 if options.no_reduce else REDUCING,
         most=options.max_findings,
         apart=not options.in_process,
-        limit_s=options.time_limit,
+        limit_s=float(options.timeout),
     )
     console = out()
     quiet = options.json == "-"

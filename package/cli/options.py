@@ -58,6 +58,23 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_process(parser: argparse.ArgumentParser) -> None:
+    """--timeout and --in-process, of what judges many programs."""
+    parser.add_argument(
+        "--timeout",
+        type=whole_number,
+        default=60,
+        metavar="S",
+        help="seconds without a sign of life after which a backend counts as hanging "
+        "and is ended; 0: never (default 60)",
+    )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="judge in this process: a driver that crashes or hangs takes it along",
+    )
+
+
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """The shapes given as NAME=1x2x3.
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tosavk.cli import diff_inputs
 from tosavk.cli import options as shared
-from tosavk.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,14 +39,7 @@ def add_parser(commands: Subparsers) -> None:
         metavar="S",
         help="backend specification (at least two)",
     )
-    shared.add_inputs(parser)
-    parser.add_argument(
-        "--samples",
-        type=shared.whole_number,
-        default=1,
-        metavar="K",
-        help="run with the random inputs of K seeds from --seed on (default 1)",
-    )
+    diff_inputs.add_arguments(parser)
     shared.add_numerics(parser)
     parser.add_argument(
         "--out", metavar="F", help="folder for the result (default: MODEL-reduced)"
@@ -58,6 +51,7 @@ def add_parser(commands: Subparsers) -> None:
         metavar="N",
         help=f"programs that are tried at most (default {_BUDGET})",
     )
+    shared.add_process(parser)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
 
@@ -67,26 +61,36 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.backends.session import parse_numerics, read_model
     from tosavk.cli.console import GOOD, out, say
     from tosavk.cli.progress import steps
+    from tosavk.differential.fuzz.bench import Bench
     from tosavk.differential.fuzz.case import Case
-    from tosavk.differential.fuzz.judge import Judge
     from tosavk.differential.fuzz.reducing import reduce_finding
+    from tosavk.differential.fuzz.remote import RemoteBench, Wanted
     from tosavk.lowering.program import load_graph
 
     shared.check_writable(options.json)
-    if options.samples < 1:
-        raise InvalidArgument("--samples must be at least 1")
     folder = Path(options.out or f"{Path(options.model).stem}-reduced")
     shared.make_folder(folder)
     with steps("reading the model") as step:
         graph = load_graph(
             read_model(options.model), shapes=shared.parse_shapes(options.shape)
         )
-        paths = shared.parse_inputs(options.input, graph.main.inputs)
-        case = Case(graph, _samples(options, graph, shared.read_arrays(paths)))
         numerics = parse_numerics(options.numerics)
-        with Judge(tuple(options.backend), numerics=numerics) as judge:
+        case = Case(graph, _samples(options, graph))
+        backends = tuple(options.backend)
+        with (
+            Bench(0, backends, numerics=numerics)
+            if options.in_process
+            else RemoteBench(
+                Wanted(
+                    seed=0,
+                    backends=backends,
+                    numerics=numerics,
+                    limit_s=float(options.timeout),
+                )
+            )
+        ) as bench:
             found = reduce_finding(
-                case, judge, folder, budget=options.budget, progress=step
+                case, bench, folder, budget=options.budget, progress=step
             )
     if options.json:
         shared.write_json(options.json, found.document())
@@ -107,17 +111,22 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _samples(
-    options: argparse.Namespace,
-    graph: Graph,
-    given: dict[str, NDArray[np.generic]],
+    options: argparse.Namespace, graph: Graph
 ) -> tuple[dict[str, NDArray[np.generic]], ...]:
-    """The inputs of every run."""
-    from tosavk.backends.session import tensor_spec
-    from tosavk.differential.inputs import fill_inputs
+    """The inputs of every run: those of `diff` with the same options."""
+    from tosavk.differential.generators import Generator
+    from tosavk.differential.request import DiffRequest
 
-    block = graph.main
-    specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
-    return tuple(
-        fill_inputs(specs, given, seed=options.seed + number)
-        for number in range(options.samples)
+    always, runs = diff_inputs.given_runs(options, graph.main.inputs)
+    request = DiffRequest(
+        graph=graph,
+        model=options.model,
+        backends=tuple(options.backend),
+        given=always.arrays,
+        paths=always.paths,
+        runs=runs,
+        samples=options.samples,
+        generator=Generator(options.generator),
+        seed=options.seed,
     )
+    return tuple(dict(request.inputs(number)) for number in range(request.count))
