@@ -15,7 +15,9 @@ from tosavk.lowering.nvfp4.artifact import (
     Program,
     Projection,
 )
+from tosavk.lowering.nvfp4.kernels import NAMES
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
+from tosavk.lowering.nvfp4.tiles import NV
 from tosavk.shaders.catalogue import kernels
 
 _TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 512, 4096)
@@ -47,8 +49,8 @@ def pipelines(limits: PlanLimits) -> tuple[Pipeline, ...]:
 
     Programs of both numerics are lowered for `limits`: every activation, mode, kind of
     tile and pass behind a product, for 1 to 4096 tokens and the weights of usual layers
-    ([4096, 4096], [14336, 4096], [4096, 14336]) and of small ones. Kernels for which a
-    better one is there are lowered, too, as if that one had failed.
+    ([4096, 4096], [14336, 4096], [4096, 14336]) and of small ones, each with every kernel
+    that can make it: a better one may fail its known-answer test, or be left out.
 
     Args:
         limits: what the device offers. For one that chooses between subgroup sizes, such
@@ -71,17 +73,19 @@ def pipelines(limits: PlanLimits) -> tuple[Pipeline, ...]:
 def _fallbacks(
     program: Program, limits: PlanLimits, numerics: Numerics
 ) -> Iterator[LoweredNvfp4]:
-    """The program with each kernel that can make it, best first."""
-    broken: dict[str, str] = {}
-    while True:
+    """The program with each kernel that can make it."""
+    for kernel in NAMES.values():
+        # Sizes are among its words: two kinds of edges stand for all shapes.
+        if kernel == NV and not _stands_for_all(program):
+            continue
         try:
-            lowered = lower_nvfp4(
-                program, limits=limits, numerics=numerics, broken=broken
-            )
+            yield lower_nvfp4(program, limits=limits, numerics=numerics, asked=kernel)
         except ResourceLimit:
-            return
-        yield lowered
-        broken[lowered.choice.kernel] = "as if it had failed"
+            continue
+
+
+def _stands_for_all(program: Program) -> bool:
+    return isinstance(program, Projection) and (program.n, program.k) in _SHAPES[2::3]
 
 
 def _pipeline(

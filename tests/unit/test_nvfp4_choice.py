@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.plan_limits import H200, NAVI31
 from tosavk.backends.nvfp4_check import variants_of
 from tosavk.core.errors import InvalidArgument, ResourceLimit
 from tosavk.core.plan import MatrixGrid, MatrixShape, Numerics, PlanLimits
@@ -42,33 +43,10 @@ from tosavk.lowering.nvfp4.tiles import (
 
 pytestmark = pytest.mark.nvfp4
 
-SHAPES = (MatrixShape(16, 16, 16), MatrixShape(16, 8, 16), MatrixShape(16, 8, 8))
-NVIDIA = PlanLimits(
-    max_storage_buffer_range=1 << 32,
-    max_storage_buffers=64,
-    max_workgroup_invocations=1024,
-    shared_bytes=49152,
-    subgroup_size=32,
-    matrix_shapes=SHAPES,
-    matrix_grids=(MatrixGrid(32, 32, 16, 256), MatrixGrid(64, 32, 16, 512)),
-    compute_units=132,
-    lacks=(),
-)
-"""As an H200 with driver 580 says."""
-
-NAVI31 = dataclasses.replace(
-    NVIDIA,
-    shared_bytes=65536,
-    subgroup_size=64,
-    matrix_shapes=(MatrixShape(16, 16, 16),),
-    matrix_grids=(),
-    compute_units=0,
-    lacks=(("matrices2", "no extension"),),
-)
 WITHOUT = {"matrices2": "no extension", "matrices": "no extension", "subgroup": "none"}
 
 
-def chosen(limits: PlanLimits = NVIDIA, *, asked: str = "", **sizes: int) -> Choice:
+def chosen(limits: PlanLimits = H200, *, asked: str = "", **sizes: int) -> Choice:
     m, n, k = (sizes.get(name, 64) for name in "mnk")
     program = Projection(m=m, n=n, k=k)
     return choose(limits, program=program, numerics=Numerics.FAST, asked=asked)
@@ -94,7 +72,13 @@ def test_few_tokens_have_a_kernel_of_their_own() -> None:
         ({"lacks": (("matrices", "no extension"),)}, 1, 64, GEMV, "no extension"),
         ({"matrix_shapes": ()}, 64, 64, GEMM, "no cooperative matrix that the kernel"),
         ({"matrix_shapes": ()}, 1, 64, GEMV, "no 16x8x16 cooperative matrix"),
-        ({"matrix_shapes": SHAPES[1:]}, 64, 64, FRAGMENTS, "no 16x16x16 cooperative"),
+        (
+            {"matrix_shapes": H200.matrix_shapes[1:]},
+            64,
+            64,
+            FRAGMENTS,
+            "no 16x16x16 cooperative",
+        ),
         ({"shared_bytes": 512}, 64, 64, GEMM, "no tile fits 512 bytes of shared"),
         ({"shared_bytes": 512}, 64, 64, FRAGMENTS, "no tile fits 512 bytes of shared"),
         ({"shared_bytes": 512}, 4, 64, GEMV, "no tile fits 512 bytes of shared"),
@@ -111,7 +95,7 @@ def test_few_tokens_have_a_kernel_of_their_own() -> None:
 def test_the_reason_why_a_better_kernel_is_not_taken(
     changes: dict[str, Any], m: int, k: int, kernel: str, expected: str
 ) -> None:
-    limits = dataclasses.replace(NVIDIA, **changes)
+    limits = dataclasses.replace(H200, **changes)
     if limits.max_storage_buffers < 5:
         with pytest.raises(ResourceLimit, match=expected):
             chosen(limits, m=m, k=k)
@@ -123,7 +107,7 @@ def test_the_reason_why_a_better_kernel_is_not_taken(
 
 def test_strict_programs_name_every_fast_kernel() -> None:
     for m, names in ((4, {GEMV}), (20, {NV, GEMV, FRAGMENTS, GEMM})):
-        choice = choose(NVIDIA, program=Projection(m=m, n=64, k=64))
+        choice = choose(H200, program=Projection(m=m, n=64, k=64))
         assert choice.kernel == SUBGROUP
         assert {r.kernel for r in choice.rejected} == names
         assert all("not strict" in r.reason for r in choice.rejected)
@@ -132,7 +116,7 @@ def test_strict_programs_name_every_fast_kernel() -> None:
 def test_a_failed_kernel_is_named() -> None:
     program = Projection(m=64, n=64, k=64)
     broken = {FRAGMENTS: "wrong", GEMM: "wrong, too", SUBGROUP: "so did this"}
-    choice = choose(NVIDIA, program=program, numerics=Numerics.FAST, broken=broken)
+    choice = choose(H200, program=program, numerics=Numerics.FAST, broken=broken)
     assert choice.kernel == SCALAR
     assert [r.kernel for r in choice.rejected] == [NV, FRAGMENTS, GEMM, SUBGROUP]
     assert reason(choice, GEMM) == "wrong, too"
@@ -154,7 +138,7 @@ def test_a_kernel_that_cannot_be_had() -> None:
         kernel_named("cublas")
     with pytest.raises(ResourceLimit, match="nvfp4_gemv: k = 48"):
         chosen(m=1, k=48, asked=GEMV)
-    bare = dataclasses.replace(NVIDIA, lacks=tuple(WITHOUT.items()))
+    bare = dataclasses.replace(H200, lacks=tuple(WITHOUT.items()))
     for kernel in (NV, GEMM, SUBGROUP):
         with pytest.raises(ResourceLimit, match=f"{kernel}: no"):
             chosen(bare, asked=kernel)
@@ -162,7 +146,7 @@ def test_a_kernel_that_cannot_be_had() -> None:
     experts = Experts.packed(batch=2, width=32, inner=32)
     for program in (experts, Projection(m=2, n=64, k=64, mode=Mode.BATCHED)):
         with pytest.raises(ResourceLimit, match="tokens that share one matrix"):
-            choose(NVIDIA, program=program, numerics=Numerics.FAST, asked=GEMM)
+            choose(H200, program=program, numerics=Numerics.FAST, asked=GEMM)
     reference = PlanLimits(lacks=(("kernels", "NumPy"),))
     with pytest.raises(ResourceLimit, match="no kernel nvfp4_gemm_nv: the dev"):
         lower_nvfp4(experts, limits=reference, asked=NV)
@@ -178,7 +162,7 @@ def test_tiles_of_any_matrix_fit_the_device(
 ) -> None:
     for shared, subgroup in itertools.product((16384, 32768, 49152), (8, 16, 32, 64)):
         limits = dataclasses.replace(
-            NVIDIA,
+            H200,
             matrix_shapes=(MatrixShape(*shape),),
             shared_bytes=shared,
             subgroup_size=subgroup,
@@ -204,7 +188,7 @@ def test_tiles_of_fragments_fit_the_device(m: int, n: int, k: int) -> None:
         (16384, 49152), (128, 256, 1024), (0, 20, 132)
     ):
         limits = dataclasses.replace(
-            NVIDIA,
+            H200,
             shared_bytes=shared,
             max_workgroup_invocations=invocations,
             compute_units=units,
@@ -262,7 +246,7 @@ def test_the_plan_of_a_fast_product(
     m: int, k: int, kernel: str, before: list[str]
 ) -> None:
     program = Projection(m=m, n=40, k=k, extras=Extra.BIAS)
-    plan = lower_nvfp4(program, limits=NVIDIA, numerics=Numerics.FAST).plan
+    plan = lower_nvfp4(program, limits=H200, numerics=Numerics.FAST).plan
     assert [d.kernel for d in plan.dispatches] == [*before, kernel, "nvfp4_finish"]
     assert [d.barrier for d in plan.dispatches] == [False, *[True] * (1 + len(before))]
     assert plan.segments[0] == 4
@@ -277,7 +261,7 @@ def test_the_plan_of_a_fast_product(
         assert product.operands[0].buffer == 0
     plain = lower_nvfp4(
         Projection(m=m, n=40, k=k, activation=Activation.SILU),
-        limits=NVIDIA,
+        limits=H200,
         numerics=Numerics.FAST,
     ).plan
     assert [d.kernel for d in plain.dispatches] == [*before, kernel]
@@ -293,12 +277,12 @@ def test_the_plan_of_a_fast_product(
     ],
 )
 def test_matrices_of_their_own_take_strict_kernels(program: Program) -> None:
-    lowered = lower_nvfp4(program, limits=NVIDIA, numerics=Numerics.FAST)
+    lowered = lower_nvfp4(program, limits=H200, numerics=Numerics.FAST)
     assert {kernel for kernel, _ in variants_of(lowered)} == {SUBGROUP}
 
 
 def test_the_pipelines_of_a_device() -> None:
-    kinds = Counter(p.kernel for p in pipelines(NVIDIA))
+    kinds = Counter(p.kernel for p in pipelines(H200))
     assert {GEMV, FRAGMENTS, GEMM, SUBGROUP, SCALAR} < set(kinds)
     for size in (32, 64):
         limits = dataclasses.replace(NAVI31, subgroup_size=size)
@@ -321,5 +305,5 @@ def test_nv_matrices_are_named_with_the_way_to_get_them() -> None:
     )
     assert steps
     assert steps.product.spec["CLAMP"] == 0
-    none = dataclasses.replace(NVIDIA, matrix_grids=(MatrixGrid(96, 96, 16, 256),))
+    none = dataclasses.replace(H200, matrix_grids=(MatrixGrid(96, 96, 16, 256),))
     assert "no matrix of a work group" in reason(chosen(none, m=64), NV)
