@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tosavk.backends.vulkan.device import VulkanDevice
     from tosavk.backends.vulkan.options import VulkanOptions
-    from tosavk.backends.vulkan.probe import DeviceListing
+    from tosavk.backends.vulkan.suitability import DeviceListing
 
 __all__ = ["list_devices", "open_device"]
 
@@ -28,7 +28,8 @@ def list_devices() -> list[DeviceListing]:
         DeviceEnumerationFailed: a driver failed to answer.
     """
     from tosavk.backends.vulkan.instance import open_instance
-    from tosavk.backends.vulkan.probe import DeviceListing, read_records
+    from tosavk.backends.vulkan.probe import read_records
+    from tosavk.backends.vulkan.suitability import DeviceListing
 
     with open_instance(None, validation=False) as instance:
         return [DeviceListing.of(record) for record, _ in read_records(instance)]

@@ -19,7 +19,7 @@ from tosavk.backends.cachefolder import (
     read_file,
     write_file,
 )
-from tosavk.backends.vulkan.probe import DeviceRecord
+from tosavk.backends.vulkan.records import DeviceRecord
 
 __all__ = [
     "CacheIdentity",

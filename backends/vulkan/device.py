@@ -15,17 +15,16 @@ from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import MemoryPlan
 from tosavk.backends.vulkan.options import VulkanOptions
 from tosavk.backends.vulkan.pipelines import Pipelines
-from tosavk.backends.vulkan.probe import (
-    DeviceRecord,
-    DeviceType,
+from tosavk.backends.vulkan.probe import read_records
+from tosavk.backends.vulkan.records import DeviceRecord, DeviceType
+from tosavk.backends.vulkan.spirv import ShaderLibrary, catalogue_library
+from tosavk.backends.vulkan.suitability import (
     int8_dot_lack,
     matrix_2_lack,
     matrix_lack,
-    read_records,
     select,
     subgroup_lack,
 )
-from tosavk.backends.vulkan.spirv import ShaderLibrary, catalogue_library
 from tosavk.core.descriptors import (
     Artifact,
     DeviceClass,

@@ -19,16 +19,15 @@ from tosavk.backends.vulkan._ffi import (
 )
 from tosavk.backends.vulkan.instance import Instance
 from tosavk.backends.vulkan.ordering import Ordering
-from tosavk.backends.vulkan.probe import (
+from tosavk.backends.vulkan.probe import matrix_2_struct
+from tosavk.backends.vulkan.records import (
     COOPERATIVE_MATRIX,
     COOPERATIVE_MATRIX_2,
     HOST_MEMORY,
     PORTABILITY_SUBSET,
     DeviceRecord,
-    matrix_2_lack,
-    matrix_2_struct,
-    matrix_lack,
 )
+from tosavk.backends.vulkan.suitability import matrix_2_lack, matrix_lack
 from tosavk.backends.vulkan.validation import UNSAID_IMPORT
 from tosavk.core.errors import (
     Busy,

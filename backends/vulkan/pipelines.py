@@ -12,7 +12,7 @@ from pathlib import Path
 from tosavk.backends.vulkan import cachefile
 from tosavk.backends.vulkan._ffi import NULL, Cdata, Scratch, const, ffi
 from tosavk.backends.vulkan.logical import LogicalDevice
-from tosavk.backends.vulkan.probe import DeviceRecord, Limits
+from tosavk.backends.vulkan.records import DeviceRecord, Limits
 from tosavk.backends.vulkan.spirv import ShaderLibrary
 from tosavk.core.errors import InvalidArgument, ModelError, ResourceLimit
 from tosavk.core.plan import Dispatch

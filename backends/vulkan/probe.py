@@ -1,16 +1,9 @@
-"""What a physical device is: read once into plain data, judged without a driver.
-
-`read_record` asks the driver. Everything else works on `DeviceRecord` values and can
-be tried with made-up ones.
-"""
+"""What a physical device is: read once from the driver into a `DeviceRecord`."""
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tosavk.backends.vulkan._ffi import (
@@ -25,17 +18,21 @@ from tosavk.backends.vulkan._ffi import (
     text_of,
 )
 from tosavk.backends.vulkan.instance import API_VERSION, Instance
-from tosavk.backends.vulkan.layers import version_text
-from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
-from tosavk.core import switches
-from tosavk.core.errors import DeviceEnumerationFailed, DeviceUnavailable
+from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType
+from tosavk.backends.vulkan.records import (
+    COOPERATIVE_MATRIX,
+    COOPERATIVE_MATRIX_2,
+    HOST_MEMORY,
+    LEAST_DIFFERENCE,
+    MULTIPROCESSORS,
+    DeviceRecord,
+    DeviceType,
+    Features,
+    Limits,
+)
+from tosavk.core.errors import DeviceEnumerationFailed
 from tosavk.core.plan import MatrixGrid, MatrixShape
 
-PORTABILITY_SUBSET = "VK_KHR_portability_subset"
-HOST_MEMORY = "VK_EXT_external_memory_host"
-COOPERATIVE_MATRIX = "VK_KHR_cooperative_matrix"
-COOPERATIVE_MATRIX_2 = "VK_NV_cooperative_matrix2"
-MULTIPROCESSORS = "VK_NV_shader_sm_builtins"
 MATRIX_2_FEATURES = 7
 """Features of VkPhysicalDeviceCooperativeMatrix2FeaturesNV, in order: workgroup scope,
 flexible dimensions, reductions, conversions, operations on elements, tensor addressing,
@@ -45,402 +42,8 @@ _MATRIX_2_NEEDED = (0, 1, 4, 5, 6)
 _MATRIX_2_TYPE = 1000593000
 _GRID_TYPE, _GRID_WORDS, _WORKGROUP_SCOPE = 1000593001, 14, 2
 _WORDS_BEFORE = 4
-MIN_STORAGE_BUFFERS = 4
-_LEAST_DIFFERENCE = (1 << 31) - 1
 _VERSION_1_1 = (1 << 22) | (1 << 12)
 _VERSION_1_2 = (1 << 22) | (2 << 12)
-
-
-class DeviceType(enum.IntEnum):
-    """VkPhysicalDeviceType."""
-
-    OTHER = 0
-    INTEGRATED = 1
-    DISCRETE = 2
-    VIRTUAL = 3
-    CPU = 4
-
-
-_RANK = {
-    DeviceType.DISCRETE: 0,
-    DeviceType.INTEGRATED: 1,
-    DeviceType.VIRTUAL: 2,
-    DeviceType.CPU: 3,
-    DeviceType.OTHER: 4,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The device limits that this backend heeds; the defaults are the least allowed.
-
-    Attributes:
-        storage_buffer_range: bytes one descriptor may cover.
-        stage_storage_buffers: storage buffers one shader may use.
-        set_storage_buffers: storage buffers in one descriptor set.
-        push_constant_bytes: bytes of push constants.
-        group_count: work groups along x, y and z.
-        group_size: invocations of a work group along x, y and z.
-        group_invocations: invocations of a work group.
-        shared_memory_bytes: shared memory of a work group.
-        allocations: live memory allocations.
-        allocation_bytes: bytes of one allocation.
-        buffer_bytes: bytes of one buffer.
-        storage_offset_alignment: alignment of a storage descriptor's offset.
-        subgroup_size: invocations of a subgroup.
-        subgroup_sizes: the least and the most of them, where a shader may choose.
-        subgroup_stages: shader stages with subgroup operations.
-        subgroup_operations: kinds of subgroup operations.
-        subgroup_choice_stages: stages whose subgroup size may be chosen.
-        host_import_alignment: what address and size of imported host memory are
-            multiples of; 0 if none can be imported.
-        semaphore_difference: how far the values of one timeline semaphore may be apart.
-    """
-
-    storage_buffer_range: int = 1 << 27
-    stage_storage_buffers: int = MIN_STORAGE_BUFFERS
-    set_storage_buffers: int = 24
-    push_constant_bytes: int = 128
-    group_count: tuple[int, int, int] = (65535, 65535, 65535)
-    group_size: tuple[int, int, int] = (128, 128, 64)
-    group_invocations: int = 128
-    shared_memory_bytes: int = 16384
-    allocations: int = 4096
-    allocation_bytes: int = 1 << 30
-    buffer_bytes: int = 1 << 30
-    storage_offset_alignment: int = 256
-    subgroup_size: int = 1
-    subgroup_sizes: tuple[int, int] = (1, 1)
-    subgroup_stages: int = 0
-    subgroup_operations: int = 0
-    subgroup_choice_stages: int = 0
-    host_import_alignment: int = 0
-    semaphore_difference: int = _LEAST_DIFFERENCE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
-    """Whether the driver offers what this backend asks about.
-
-    Attributes:
-        robust_buffer_access: accesses outside a descriptor do no harm.
-        synchronization2: the barriers and submissions used here.
-        timeline_semaphore: host gates.
-        buffer_device_address: used to measure the alignment of memory.
-        signed_zero_inf_nan_preserve: the execution mode for FP32.
-        shader_float16: FP16 arithmetic.
-        shader_int8: 8-bit integers in shaders.
-        shader_int64: 64-bit integers in shaders.
-        subgroup_size_control: the subgroup size may be chosen.
-        compute_full_subgroups: full subgroups may be asked for.
-        vulkan_memory_model: the memory model that cooperative matrices need.
-        storage_16bit: 16-bit elements in storage buffers.
-        shader_int16: 16-bit integers in shaders.
-        cooperative_matrix: VK_KHR_cooperative_matrix.
-        cooperative_matrix_2: what kernels need of VK_NV_cooperative_matrix2.
-        storage_8bit: 8-bit elements in storage buffers.
-        integer_dot_product: dot products of packed integers.
-    """
-
-    robust_buffer_access: bool = False
-    synchronization2: bool = False
-    timeline_semaphore: bool = False
-    buffer_device_address: bool = False
-    signed_zero_inf_nan_preserve: bool = False
-    shader_float16: bool = False
-    shader_int8: bool = False
-    shader_int64: bool = False
-    subgroup_size_control: bool = False
-    compute_full_subgroups: bool = False
-    vulkan_memory_model: bool = False
-    storage_16bit: bool = False
-    shader_int16: bool = False
-    cooperative_matrix: bool = False
-    cooperative_matrix_2: bool = False
-    storage_8bit: bool = False
-    integer_dot_product: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRecord:
-    """A physical device as plain data.
-
-    Attributes:
-        index: position in the loader's list.
-        name: name of the device.
-        driver: name and version text of the driver.
-        driver_id: VkDriverId.
-        driver_version: the driver's own version number.
-        api_version: packed Vulkan version of the device.
-        device_type: kind of device.
-        vendor_id: vendor number.
-        device_id: the vendor's device number.
-        uuid: deviceUUID, 16 bytes.
-        cache_uuid: pipelineCacheUUID, 16 bytes.
-        limits: numbers.
-        features: yes or no.
-        extensions: names of the device extensions it offers.
-        queue_families: flags of each family.
-        memory_types: the memory types in order.
-        memory_heaps: the heaps in order.
-        matrix_shapes: cooperative FP16 products with FP32 sums of one subgroup.
-        matrix_grids: those of a whole work group.
-        compute_units: multiprocessors; 0 if the driver does not tell.
-        switches: what is left alone, although the device may offer it.
-    """
-
-    index: int
-    name: str
-    driver: str
-    driver_id: int = 0
-    driver_version: int = 0
-    api_version: int = API_VERSION
-    device_type: DeviceType = DeviceType.OTHER
-    vendor_id: int = 0
-    device_id: int = 0
-    uuid: bytes = bytes(16)
-    cache_uuid: bytes = bytes(16)
-    limits: Limits = Limits()
-    features: Features = Features()
-    extensions: frozenset[str] = frozenset()
-    queue_families: tuple[int, ...] = ()
-    memory_types: tuple[MemoryType, ...] = ()
-    memory_heaps: tuple[MemoryHeap, ...] = ()
-    matrix_shapes: tuple[MatrixShape, ...] = ()
-    matrix_grids: tuple[MatrixGrid, ...] = ()
-    compute_units: int = 0
-    switches: frozenset[str] = frozenset()
-
-    @property
-    def queue_family(self) -> int | None:
-        """A family that computes and draws nothing, else the first that computes."""
-        compute = [
-            index
-            for index, flags in enumerate(self.queue_families)
-            if flags & const.QUEUE_COMPUTE_BIT
-        ]
-        for index in compute:
-            if not self.queue_families[index] & const.QUEUE_GRAPHICS_BIT:
-                return index
-        return compute[0] if compute else None
-
-    @property
-    def uuid_text(self) -> str:
-        """The UUID in the usual 8-4-4-4-12 form."""
-        digits = self.uuid.hex()
-        cuts = (0, 8, 12, 16, 20, 32)
-        return "-".join(digits[a:b] for a, b in itertools.pairwise(cuts))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        found = dataclasses.asdict(self)
-        found["uuid"] = self.uuid_text
-        found["cache_uuid"] = self.cache_uuid.hex()
-        found["api_version"] = version_text(self.api_version)
-        found["device_type"] = self.device_type.name.lower()
-        found["extensions"] = sorted(self.extensions)
-        found["switches"] = sorted(self.switches)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceListing:
-    """A device for a list that people read.
-
-    Attributes:
-        index: number to choose it by.
-        name: name of the device.
-        driver: name and version text of the driver.
-        uuid: UUID to choose it by.
-        usable: whether it can be opened.
-        reason: why not; "" if it can.
-        record: all that is known.
-    """
-
-    index: int
-    name: str
-    driver: str
-    uuid: str
-    usable: bool
-    reason: str
-    record: DeviceRecord
-
-    @classmethod
-    def of(cls, record: DeviceRecord) -> DeviceListing:
-        """The listing of a record."""
-        reason = unsuitable(record)
-        return cls(
-            index=record.index,
-            name=record.name,
-            driver=record.driver,
-            uuid=record.uuid_text,
-            usable=reason is None,
-            reason=reason or "",
-            record=record,
-        )
-
-    def __str__(self) -> str:
-        text = f"{self.index}: {self.name} ({self.driver}) {self.uuid}"
-        return text if self.usable else f"{text}: unusable, {self.reason}"
-
-
-def unsuitable(record: DeviceRecord) -> str | None:
-    """Why a device cannot be used; None if it can."""
-    limits = record.limits
-    if record.api_version < API_VERSION:
-        version = version_text(record.api_version)
-        return f"Vulkan {version}, 1.3 is needed: a newer driver may help"
-    if not record.features.synchronization2:
-        return "the driver lacks the feature synchronization2"
-    if not record.features.robust_buffer_access:
-        return "the driver lacks the feature robustBufferAccess"
-    if record.queue_family is None:
-        return "no queue family computes"
-    buffers = min(limits.stage_storage_buffers, limits.set_storage_buffers)
-    if buffers < MIN_STORAGE_BUFFERS:
-        return f"{buffers} storage buffers per shader, {MIN_STORAGE_BUFFERS} are needed"
-    if limits.push_constant_bytes < 128:
-        return f"{limits.push_constant_bytes} bytes of push constants, 128 are needed"
-    memory = plan_memory(record.memory_types, heaps=len(record.memory_heaps))
-    if memory is None:
-        return "no memory type is both host-visible and host-coherent"
-    return None
-
-
-def subgroup_lack(record: DeviceRecord) -> str:
-    """Why kernels cannot use subgroups; "" if they can."""
-    limits = record.limits
-    if off := switches.switched_off(record.switches, switches.SUBGROUP):
-        return off
-    wanted = const.SUBGROUP_FEATURE_BASIC_BIT | const.SUBGROUP_FEATURE_SHUFFLE_BIT
-    if not limits.subgroup_stages & const.SHADER_STAGE_COMPUTE_BIT:
-        return "compute shaders have no subgroup operations"
-    if limits.subgroup_operations & wanted != wanted:
-        return "subgroups of the device do not shuffle"
-    if limits.subgroup_size < 2:
-        return f"subgroups have {limits.subgroup_size} invocation"
-    return ""
-
-
-def matrix_lack(record: DeviceRecord) -> str:
-    """Why kernels cannot use cooperative matrices; "" if they can."""
-    features = record.features
-    if off := switches.switched_off(
-        record.switches, switches.COOPMAT, switches.FP16, switches.SUBGROUP
-    ):
-        return off
-    if COOPERATIVE_MATRIX not in record.extensions:
-        return f"the driver has no {COOPERATIVE_MATRIX}"
-    for name, offered in (
-        ("cooperativeMatrix", features.cooperative_matrix),
-        ("vulkanMemoryModel", features.vulkan_memory_model),
-        ("shaderFloat16", features.shader_float16),
-        ("storageBuffer16BitAccess", features.storage_16bit),
-        ("shaderInt16", features.shader_int16),
-    ):
-        if not offered:
-            return f"the driver lacks the feature {name}"
-    if not record.matrix_shapes:
-        return "no cooperative matrix of FP16 with FP32 sums and subgroup scope"
-    return subgroup_lack(record)
-
-
-def matrix_2_lack(record: DeviceRecord) -> str:
-    """Why kernels cannot use matrices of a whole work group; "" if they can."""
-    features = record.features
-    if off := switches.switched_off(
-        record.switches, switches.COOPMAT, switches.FP16, switches.SUBGROUP
-    ):
-        return off
-    if COOPERATIVE_MATRIX_2 not in record.extensions:
-        return f"the driver has no {COOPERATIVE_MATRIX_2}"
-    if not features.cooperative_matrix_2:
-        return f"the driver offers only a part of {COOPERATIVE_MATRIX_2}"
-    for name, offered in (
-        ("shaderInt8", features.shader_int8),
-        ("storageBuffer8BitAccess", features.storage_8bit),
-        ("bufferDeviceAddress", features.buffer_device_address),
-    ):
-        if not offered:
-            return f"the driver lacks the feature {name}"
-    if not record.matrix_grids:
-        return "no cooperative matrix of FP16 with FP32 sums and work-group scope"
-    return matrix_lack(record)
-
-
-def int8_dot_lack(record: DeviceRecord) -> str:
-    """Why kernels cannot use integer dot products; "" if they can."""
-    if off := switches.switched_off(record.switches, switches.INT8_DOT):
-        return off
-    if record.features.integer_dot_product:
-        return ""
-    return "the driver lacks the feature shaderIntegerDotProduct"
-
-
-def best(records: Sequence[DeviceRecord]) -> DeviceRecord:
-    """The usable device to take when none is named: discrete before integrated ...
-
-    Raises:
-        DeviceUnavailable: no device, or none that is usable; the message says why.
-    """
-    usable = [record for record in records if unsuitable(record) is None]
-    if not usable:
-        raise DeviceUnavailable(f"no usable Vulkan device{_lines(records)}")
-    return min(usable, key=lambda record: (_RANK[record.device_type], record.index))
-
-
-def select(records: Sequence[DeviceRecord], selector: str | None) -> DeviceRecord:
-    """The device that `selector` means.
-
-    Args:
-        records: all devices.
-        selector: None or "" for the best one; an index; a UUID; or a part of a device
-            or driver name, in any case of letters.
-
-    Raises:
-        DeviceUnavailable: none, more than one, or an unusable one; the message lists
-            the candidates.
-    """
-    wanted = (selector or "").strip()
-    if not wanted:
-        return best(records)
-    matches = _matching(records, wanted)
-    if not matches:
-        raise DeviceUnavailable(
-            f"no Vulkan device matches {wanted!r}; choose by index, UUID, or part of a "
-            f"device or driver name{_lines(records)}"
-        )
-    usable = [record for record in matches if unsuitable(record) is None]
-    if len(usable) > 1:
-        raise DeviceUnavailable(
-            f"{len(usable)} Vulkan devices match {wanted!r}; choose by index or UUID"
-            f"{_lines(usable)}"
-        )
-    if not usable:
-        raise DeviceUnavailable(
-            f"the Vulkan device {wanted!r} cannot be used{_lines(matches)}"
-        )
-    return usable[0]
-
-
-def _matching(records: Sequence[DeviceRecord], wanted: str) -> list[DeviceRecord]:
-    if wanted.isdecimal() and int(wanted) < len(records):
-        return [record for record in records if record.index == int(wanted)]
-    by_uuid = [r for r in records if r.uuid.hex() == wanted.replace("-", "").lower()]
-    if by_uuid:
-        return by_uuid
-    part = wanted.casefold()
-    return [
-        record
-        for record in records
-        if part in record.name.casefold() or part in record.driver.casefold()
-    ]
-
-
-def _lines(records: Sequence[DeviceRecord]) -> str:
-    if not records:
-        return "; the loader lists no device"
-    return ":" + "".join(f"\n  {DeviceListing.of(record)}" for record in records)
 
 
 def read_records(instance: Instance) -> list[tuple[DeviceRecord, Cdata]]:
@@ -526,7 +129,7 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
                 calls, handle, features, v12, host_memory
             ),
             semaphore_difference=int(v12.maxTimelineSemaphoreValueDifference)
-            or _LEAST_DIFFERENCE,
+            or LEAST_DIFFERENCE,
         ),
         features=features,
         extensions=extensions,

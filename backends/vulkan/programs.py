@@ -19,7 +19,7 @@ from tosavk.backends.vulkan.pipelines import (
     group_counts,
     group_width,
 )
-from tosavk.backends.vulkan.probe import Limits
+from tosavk.backends.vulkan.records import Limits
 from tosavk.backends.vulkan.staging import Transfers, Upload
 from tosavk.core.errors import InvalidArgument, ResourceLimit
 from tosavk.core.plan import Dispatch, Operand, Plan, Slot

@@ -13,8 +13,9 @@ from tosavk.backends.vulkan import _ffi
 from tosavk.backends.vulkan.device import VulkanDevice, open_with
 from tosavk.backends.vulkan.instance import Instance
 from tosavk.backends.vulkan.options import VulkanOptions, validation_wanted
-from tosavk.backends.vulkan.probe import read_records, select
+from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.spirv import ShaderLibrary
+from tosavk.backends.vulkan.suitability import select
 from tosavk.shaders.catalogue import Kernel, Work
 
 DATA = Path(__file__).resolve().parents[1] / "backends" / "data"

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from tosavk.backends.vulkan.device import plan_limits
-from tosavk.backends.vulkan.probe import (
+from tosavk.backends.vulkan.records import (
     COOPERATIVE_MATRIX,
     DeviceRecord,
     Features,

@@ -8,7 +8,7 @@ import pytest
 
 from tosavk.backends.vulkan.blocks import ALIGNMENT_CAP, alignment_of, words
 from tosavk.backends.vulkan.pipelines import group_counts, group_width
-from tosavk.backends.vulkan.probe import Limits
+from tosavk.backends.vulkan.records import Limits
 from tosavk.backends.vulkan.spirv import ShaderLibrary, without_preserve
 from tosavk.backends.vulkan.staging import pieces
 from tosavk.core.errors import InvalidArgument, ResourceLimit, Unsupported

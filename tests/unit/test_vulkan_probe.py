@@ -8,18 +8,9 @@ from typing import Any
 import pytest
 
 from tosavk.backends.vulkan.device import device_info, plan_limits
-from tosavk.backends.vulkan.instance import optional_extensions
 from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
-from tosavk.backends.vulkan.probe import (
-    DeviceListing,
-    DeviceRecord,
-    DeviceType,
-    Features,
-    Limits,
-    best,
-    select,
-    unsuitable,
-)
+from tosavk.backends.vulkan.records import DeviceRecord, DeviceType, Features, Limits
+from tosavk.backends.vulkan.suitability import DeviceListing, best, select, unsuitable
 from tosavk.core.checks import validate_device_info
 from tosavk.core.descriptors import DeviceClass
 from tosavk.core.errors import DeviceUnavailable
