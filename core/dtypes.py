@@ -12,7 +12,6 @@ import enum
 import math
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,7 +57,8 @@ class DType(enum.IntEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type of arrays of this type at tosavk's interfaces."""
-        return _NUMPY[self]
+        found = _NUMPY.get(self)
+        return _extended(self) if found is None else found
 
 
 _BITS = {
@@ -86,12 +86,24 @@ _NUMPY: dict[DType, np.dtype[np.generic]] = {
     DType.INT48: np.dtype(np.int64),
     DType.FP32: np.dtype(np.float32),
     DType.FP16: np.dtype(np.float16),
-    DType.BF16: np.dtype(ml_dtypes.bfloat16),
     DType.SHAPE: np.dtype(np.int64),
-    DType.FP8E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
-    DType.FP8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+}
+_EXTENDED = {
+    DType.BF16: "bfloat16",
+    DType.FP8E4M3: "float8_e4m3fn",
+    DType.FP8E5M2: "float8_e5m2",
 }
 _BYTE_VIEWS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+
+
+def _extended(dtype: DType) -> np.dtype[np.generic]:
+    """The NumPy type of a type that NumPy itself does not have."""
+    # Most programs need none of them, and the import takes 5 ms.
+    import ml_dtypes
+
+    made: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, _EXTENDED[dtype]))
+    _NUMPY[dtype] = made
+    return made
 
 
 def elements(shape: Sequence[int]) -> int:
@@ -191,7 +203,7 @@ def coerce(
         or (value.dtype.kind == "V" and value.dtype.itemsize == want.itemsize)
     ):
         value = value.view(want)
-    elif dtype is DType.INT4 and value.dtype == np.dtype(ml_dtypes.int4):
+    elif dtype is DType.INT4 and value.dtype.name == "int4":
         value = value.astype(np.int8)
     elif dtype in {DType.INT48, DType.SHAPE} and value.dtype.kind in "iu":
         value = value.astype(np.int64)

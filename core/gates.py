@@ -9,11 +9,11 @@ in any thread, raises the gate when they are. Source: docs/accelerator.md, "Gate
 
 from __future__ import annotations
 
-import logging
 from threading import RLock, get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast, final
 
+from tosavk.core import logs
 from tosavk.core.descriptors import U64_MAX, unsigned
 from tosavk.core.device import DeviceGate, GatedRecording
 from tosavk.core.errors import (
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 1024
 """A raise may take so many steps where the device limits how far one step goes."""
-
-_log = logging.getLogger("tosavk")
 
 
 class GateState:
@@ -162,7 +160,7 @@ class GateState:
             except DeviceLost as error:
                 # Unlike a raise, this is a call of the owner.
                 self._shared.lost = True
-                _log.debug("%s", error)
+                logs.debug("tosavk", "%s", error)
             self.closed = True
         self._free_if_unused()
 
@@ -172,7 +170,7 @@ class GateState:
             try:
                 self.release()
             except ModelError as error:
-                _log.debug("%s", error)
+                logs.debug("tosavk", "%s", error)
             else:
                 return
         # What waits will never run: the device is of no use any more.

@@ -9,7 +9,6 @@ drivers crash when the process ends in the middle of their work.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -17,13 +16,13 @@ from contextlib import suppress
 from functools import cache
 from typing import Protocol
 
+from tosavk.core import logs
+
 NOBODY = 0
 """The owner of a copy that a fork has made, or at exit; no thread has this number."""
 
 _GRACE_S = 0.15
 _PATIENCE_S = 5.0
-
-_log = logging.getLogger("tosavk")
 
 
 class Guarded(Protocol):
@@ -86,7 +85,9 @@ def _end_all() -> None:
                 # Arrays still show its memory: it stays open, and nobody touches it.
                 accelerator.owner = NOBODY
         except Exception:  # noqa: BLE001 - the others are to be ended too
-            _log.warning("an accelerator could not be closed at exit", exc_info=True)
+            logs.warning(
+                "tosavk", "an accelerator could not be closed at exit", exc_info=True
+            )
 
 
 def _take_over(accelerator: Guarded) -> bool:

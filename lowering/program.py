@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tosavk.core.descriptors import FORMAT_NVFP4, FORMAT_TOSA, Artifact
 from tosavk.core.errors import Unsupported
@@ -13,10 +14,11 @@ from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.custom import CustomOperators, custom, expand
 from tosavk.lowering.graph import Graph
 from tosavk.lowering.lower import Lowered, live_operators, lower_graph
-from tosavk.lowering.nvfp4.artifact import check_target, read_program
-from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
 from tosavk.lowering.tosa.reader import read_graph
 from tosavk.lowering.verify import verify
+
+if TYPE_CHECKING:
+    from tosavk.lowering.nvfp4.lower import LoweredNvfp4
 
 
 def load_graph(
@@ -82,6 +84,10 @@ def lower_artifact(
         InvalidArgument: the payload is not a sound program.
     """
     if artifact.format == FORMAT_NVFP4:
+        # TOSA programs need none of it.
+        from tosavk.lowering.nvfp4.artifact import check_target, read_program
+        from tosavk.lowering.nvfp4.lower import lower_nvfp4
+
         check_target(artifact.target)
         program = read_program(artifact.view())
         return lower_nvfp4(program, limits=limits, numerics=numerics)

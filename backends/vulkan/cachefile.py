@@ -8,7 +8,6 @@ one line in the log, and replaced later. `backends.cachefolder` says where it li
 from __future__ import annotations
 
 import hashlib
-import logging
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from tosavk.backends.cachefolder import (
     write_file,
 )
 from tosavk.backends.vulkan.records import DeviceRecord
+from tosavk.core import logs
 
 __all__ = [
     "CacheIdentity",
@@ -31,7 +31,7 @@ __all__ = [
     "unpack",
 ]
 
-_log = logging.getLogger("tosavk.vulkan")
+_LOGGER = "tosavk.vulkan"
 
 MAGIC = b"TOSAVKPC"
 VERSION = 1
@@ -158,7 +158,7 @@ def load(folder: Path, identity: CacheIdentity) -> bytes:
     except FileNotFoundError:
         return b""
     except (OSError, CacheRejected) as error:
-        _log.warning("pipeline cache %s is ignored: %s", path, error)
+        logs.warning(_LOGGER, "pipeline cache %s is ignored: %s", path, error)
         return b""
 
 
@@ -174,4 +174,4 @@ def store(folder: Path, identity: CacheIdentity, payload: bytes) -> None:
     try:
         write_file(path, pack(identity, payload))
     except (OSError, CacheRejected) as error:
-        _log.warning("pipeline cache %s is not written: %s", path, error)
+        logs.warning(_LOGGER, "pipeline cache %s is not written: %s", path, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from tosavk.backends.vulkan.records import (
 )
 from tosavk.backends.vulkan.suitability import matrix_2_lack, matrix_lack
 from tosavk.backends.vulkan.validation import UNSAID_IMPORT
+from tosavk.core import logs
 from tosavk.core.errors import (
     Busy,
     DeviceCreationFailed,
@@ -38,7 +38,7 @@ from tosavk.core.errors import (
     ResourceLimit,
 )
 
-_log = logging.getLogger("tosavk.vulkan")
+_LOGGER = "tosavk.vulkan"
 
 STEP_NS = 250_000_000
 """Longest single wait inside the driver, so that Ctrl-C is heard."""
@@ -255,7 +255,7 @@ class LogicalDevice:
             while not self._wait_queue(STEP_NS):
                 pass
         except DeviceLost as error:
-            _log.debug("%s", error)
+            logs.debug(_LOGGER, "%s", error)
         except ModelError:
             # The wait failed, not the work: there is one other way to wait.
             self.calls.vkDeviceWaitIdle(self.handle)
@@ -263,7 +263,8 @@ class LogicalDevice:
     def close(self) -> None:
         """Destroys the device; everything made from it is gone."""
         if self._overdue and not self._settled():
-            _log.warning(
+            logs.warning(
+                _LOGGER,
                 "%s is still busy with work that is overdue; it is left open",
                 self.record.name,
             )
@@ -283,7 +284,7 @@ class LogicalDevice:
             except DeviceLost:
                 return True  # nothing runs any more
             except ModelError as error:
-                _log.debug("%s", error)
+                logs.debug(_LOGGER, "%s", error)
         return False
 
     def _wait_queue(self, timeout_ns: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -14,12 +13,13 @@ from tosavk.backends.vulkan._ffi import NULL, Cdata, Scratch, const, ffi
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.records import DeviceRecord, Limits
 from tosavk.backends.vulkan.spirv import ShaderLibrary
+from tosavk.core import logs
 from tosavk.core.errors import InvalidArgument, ModelError, ResourceLimit
 from tosavk.core.plan import Dispatch
 from tosavk.shaders.catalogue import Kernel, Work
 from tosavk.shaders.variants import module_name
 
-_log = logging.getLogger("tosavk.vulkan")
+_LOGGER = "tosavk.vulkan"
 
 ENTRY_POINT = "main"
 MAX_INVOCATIONS = 1 << 32
@@ -148,7 +148,7 @@ class Pipelines:
         wanted = dict.fromkeys(keys)
         missing = [key for key in wanted if key not in self._made]
         if missing:
-            _log.debug("compiling %d pipelines", len(missing))
+            logs.debug(_LOGGER, "compiling %d pipelines", len(missing))
             made = self._compile(missing)
             for key, pipeline in zip(missing, made, strict=True):
                 self._made[key] = pipeline
@@ -163,7 +163,7 @@ class Pipelines:
         try:
             data = self._cache_data()
         except ModelError as error:
-            _log.warning("pipeline cache is not written: %s", error)
+            logs.warning(_LOGGER, "pipeline cache is not written: %s", error)
             return
         if data and data != self._stored:
             cachefile.store(self._folder, self._identity, data)
@@ -191,7 +191,9 @@ class Pipelines:
             code = calls.vkCreatePipelineCache(handle, info, NULL, out)
             if code >= 0:
                 return out[0]
-            _log.warning("the driver refuses its own pipeline cache (%d)", code)
+            logs.warning(
+                _LOGGER, "the driver refuses its own pipeline cache (%d)", code
+            )
         return self._device.create("vkCreatePipelineCache", "VkPipelineCache", empty)
 
     def _cache_data(self) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tosavk.core.errors import InvalidArgument, Unsupported
 from tosavk.shaders.catalogue import Kernel, kernels
+from tosavk.shaders.files import read_spirv
 
 MAGIC = 0x07230203
 _HEADER_WORDS = 5
@@ -67,12 +67,7 @@ class ShaderLibrary:
 
 def catalogue_library() -> ShaderLibrary:
     """The kernels that come with tosavk."""
-    folder = importlib.resources.files("tosavk.shaders") / "spirv"
-
-    def read(name: str) -> bytes:
-        return (folder / f"{name}.spv").read_bytes()
-
-    return ShaderLibrary(kernels(), read)
+    return ShaderLibrary(kernels(), read_spirv)
 
 
 def without_preserve(code: bytes) -> bytes:

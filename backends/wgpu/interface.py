@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -26,8 +25,7 @@ from tosavk.backends.cachefolder import (
     read_file,
     write_file,
 )
-
-_log = logging.getLogger("tosavk.wgpu")
+from tosavk.core import logs
 
 Cdata = Any
 Table = dict[str, Any]
@@ -87,6 +85,7 @@ FUNCTIONS = (
 """Every function that the backend calls."""
 
 MAGIC = b"TOSAVKWT"
+_LOGGER = "tosavk.wgpu"
 _HASH_BYTES = 32
 _MAX_BYTES = 4 << 20
 _KEYS = frozenset(
@@ -184,13 +183,13 @@ def load_types(header: bytes, folder: Path | None) -> Cdata:
         except FileNotFoundError:
             pass
         except (OSError, CacheRejected) as error:
-            _log.warning("type cache %s is ignored: %s", path, error)
+            logs.warning(_LOGGER, "type cache %s is ignored: %s", path, error)
     table = parse(header)
     if path is not None:
         try:
             write_file(path, pack(key, table))
         except (OSError, CacheRejected) as error:
-            _log.warning("type cache %s is not written: %s", path, error)
+            logs.warning(_LOGGER, "type cache %s is not written: %s", path, error)
     return make_ffi(table)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 from dataclasses import dataclass
 
 from tosavk.backends.wgpu import _ffi
@@ -13,15 +12,12 @@ from tosavk.backends.wgpu.wgsl import Source, WgslError
 from tosavk.core.errors import InvalidArgument, ResourceLimit
 from tosavk.core.plan import Dispatch
 from tosavk.shaders.catalogue import Kernel, Work, kernels
+from tosavk.shaders.files import read_wgsl
 
 
 def wgsl_text(kernel: Kernel) -> str:
     """The kernel's whole WGSL text: its shared files, then its own."""
-    folder = importlib.resources.files("tosavk.shaders").joinpath("wgsl")
-    names = (*kernel.wgsl, kernel.name)
-    return "\n".join(
-        folder.joinpath(f"{name}.wgsl").read_text(encoding="utf-8") for name in names
-    )
+    return "\n".join(map(read_wgsl, (*kernel.wgsl, kernel.name)))
 
 
 @dataclass(frozen=True, slots=True)
