@@ -7,7 +7,6 @@ that fails is reported by a warning and not used on that device.
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -42,9 +41,6 @@ from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4, lower_with
 from tosavk.lowering.program import lower_artifact
 from tosavk.lowering.rules.dot import dispatches_dots
 from tosavk.shaders.catalogue import kernels
-
-SWITCH = "TOSAVK_WITHOUT"
-"""Environment variable: what kernels must do without, such as "subgroup,matrices"."""
 
 TIMEOUT_NS = 60_000_000_000
 _ROWS, _DEPTH, _TOKENS = 9, 608, 9
@@ -118,13 +114,12 @@ def lower_checked(
         Nvfp4Warning: a kernel failed and is not used.
     """
     known = verdicts(device)
-    off = switched_off()
     while True:
         lowered = lower_nvfp4(
             program,
             limits=device.plan_limits,
             numerics=numerics,
-            broken={**off, **known.broken},
+            broken=known.broken,
             asked=asked,
         )
         variants = variants_of(lowered)
@@ -142,29 +137,6 @@ def lower_checked(
             Nvfp4Warning,
             stacklevel=3,
         )
-
-
-def switched_off() -> dict[str, str]:
-    """Kernels that `TOSAVK_WITHOUT` leaves out, with that as the reason.
-
-    Warns:
-        Nvfp4Warning: it names what no kernel needs.
-    """
-    words = os.environ.get(SWITCH, "").replace(",", " ").split()
-    needs = {kernel.needs for kernel in kernels().values() if not kernel.portable}
-    unknown = sorted(set(words) - needs)
-    if unknown:
-        warnings.warn(
-            f"{SWITCH}={os.environ[SWITCH]} names {', '.join(unknown)}, which no kernel "
-            f"needs; there are {', '.join(sorted(needs))}",
-            Nvfp4Warning,
-            stacklevel=4,
-        )
-    return {
-        name: f"{SWITCH} leaves out {kernel.needs}"
-        for name, kernel in kernels().items()
-        if kernel.needs in words
-    }
 
 
 def variants_of(lowered: LoweredNvfp4) -> set[Variant]:

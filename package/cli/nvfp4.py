@@ -52,14 +52,16 @@ def show(console: Console, reports: Sequence[KernelReport]) -> None:
             for report in reports
         ],
     )
-    told: set[str] = set()
+    # Each reason once, with all kernels that it keeps out.
+    told: dict[tuple[str, str], dict[str, None]] = {}
     for report in reports:
-        lines = [f"{report.spec}: {report.failure}"] if report.failure else []
-        lines += [f"{report.spec}: no {r.kernel}: {r.reason}" for r in report.rejected]
-        for line in lines:
-            if line not in told:
-                told.add(line)
-                say(console, f"  {line}")
+        if report.failure:
+            say(console, f"  {report.spec}: {report.failure}")
+        for rejected in report.rejected:
+            kept_out = told.setdefault((report.spec, rejected.reason), {})
+            kept_out[rejected.kernel] = None
+    for (spec, reason), names in told.items():
+        say(console, f"  {spec}: no {', '.join(names)}: {reason}")
 
 
 def inspect_document(

@@ -14,6 +14,7 @@ from harness.running import Devices
 from tosavk.backends import nvfp4_check
 from tosavk.backends.nvfp4 import Nvfp4Session
 from tosavk.backends.nvfp4_oracle import Answer, evaluate
+from tosavk.backends.registry import open_accelerator
 from tosavk.core import nvfp4
 from tosavk.core.descriptors import FORMAT_NVFP4, Artifact
 from tosavk.core.device import Device
@@ -352,21 +353,17 @@ def test_no_kernel_is_left(
         Nvfp4Session(accelerator, Projection(m=1, n=1, k=16))
 
 
-def test_kernels_are_switched_off(
-    opened: Devices, vulkan_device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accelerator = opened.accelerator(vulkan_device)
+def test_kernels_are_switched_off(vulkan_device: str) -> None:
     program = Projection(m=2, n=3, k=32)
     given, answer = problem(program)
-    monkeypatch.setenv(nvfp4_check.SWITCH, "matrices, subgroup")
-    with Nvfp4Session(accelerator, program) as session:
+    with (
+        open_accelerator(vulkan_device, disable=["no-subgroup"]) as accelerator,
+        Nvfp4Session(accelerator, program) as session,
+    ):
         assert session.choice.kernel == SCALAR
-        assert "TOSAVK_WITHOUT leaves out subgroup" in str(session.choice)
+        assert "nvfp4_subgroup: switched off (no-subgroup)" in str(session.choice)
         y = session.run(given)
     assert (np.abs(y - answer.y) <= 96 * 2.0**-23 * answer.size).all()
-    monkeypatch.setenv(nvfp4_check.SWITCH, "fp64")
-    with pytest.warns(Nvfp4Warning, match="names fp64, which no kernel needs"):
-        Nvfp4Session(accelerator, program).close()
 
 
 def test_zero_activations_and_saturated_codes(opened: Devices, device: str) -> None:
