@@ -9,6 +9,8 @@ import mutation_tree
 import pytest
 from mutation_tree import Fault, Tree, problems, read_faults, shader_tools
 
+from harness.validation import Log
+
 FAULTS = {fault.id: fault for fault in read_faults()}
 KINDS = {
     "wrong operator",
@@ -86,6 +88,7 @@ def test_a_fault_is_found_named_and_reduced(
     tree: Tree,
     name: str,
     available_devices: tuple[str, ...],
+    layer_log: Log,
 ) -> None:
     fault = FAULTS[name]
     if fault.where == "glsl" and shader_tools() is None:
@@ -96,6 +99,9 @@ def test_a_fault_is_found_named_and_reduced(
     backends = ("vulkan:llvmpipe", "reference")
     study = mutation.Study(folder, mutation.Settings(5, 300, backends))
     outcome = study.run(fault, tree)
+    if fault.kind == "missing barrier":
+        # The validation layer sees it as well, in the processes of the study.
+        assert all("SYNC-HAZARD" in message for message in layer_log.take())
     assert not outcome.trouble
     assert outcome.found
     assert outcome.right, outcome

@@ -143,6 +143,12 @@ def shared_corpus() -> Path:
 # Validation -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def layer_log(request: pytest.FixtureRequest) -> validation.Log:
+    """What the layer says in processes that the test starts; what is taken is right."""
+    return request.config.stash[STATE].log
+
+
 def fail_on_messages(item: pytest.Item, phase: str) -> None:
     """Raises if the validation layer said something, here or in a process started."""
     messages = validation.take_messages() + item.config.stash[STATE].log.take()
