@@ -9,28 +9,24 @@ from importlib import metadata
 from pathlib import PurePath
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from tosavk.core.plan import OperatorName
+from tosavk.differential.report_parts import (
+    Histogram,
+    histogram_of,
+    histograms,
+    pictures,
+    share_rows,
+)
 from tosavk.differential.result import (
     KNOWN_EXCEPTION,
     NOT_JUDGED,
     Comparison,
     DiffResult,
 )
-from tosavk.differential.summary import summary
+from tosavk.differential.summary import distance, summary
 
-_CELL = 6
-_MAX_PICTURES = 12
 _REFERENCE = "reference"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture of an error with its caption."""
-
-    svg: Markup
-    caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +63,23 @@ class Row:
     cells: tuple[Cell | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The first operator that differs, and its worst element.
+
+    Attributes:
+        operator: which one.
+        comparison: what differs.
+        distance: how far apart the two values are, and what is allowed.
+        histogram: of this comparison.
+    """
+
+    operator: OperatorName
+    comparison: Comparison
+    distance: str
+    histogram: Histogram | None
+
+
 def render(result: DiffResult) -> str:
     """The report as HTML text."""
     environment = Environment(
@@ -81,8 +94,11 @@ def render(result: DiffResult) -> str:
         result=result,
         model=PurePath(result.model).name,
         summary=summary(result),
-        pictures=_pictures(result),
+        pictures=pictures(result),
         wrong=[item for item in result.operators if not item.agreed],
+        place=_place(result),
+        histograms=histograms(result),
+        shares=share_rows(result),
         devices=devices,
         matrix=_matrix(result, devices),
         style=_style,
@@ -152,63 +168,13 @@ def _style(c: Comparison) -> str:
     )
 
 
-def _pictures(result: DiffResult) -> list[Picture]:
-    """Pictures of what is wrong first, then of the outputs' errors; each once."""
-    wrong = [c for item in result.operators for c in item.comparisons if not c.agreed]
-    groups: dict[object, list[Comparison]] = {}
-    for c in (*wrong, *result.outputs):
-        if c.error_map is not None:
-            groups.setdefault((c.tensor, c.error_map), []).append(c)
-    return [
-        Picture(_heat_map(group[0]), _caption(group))
-        for group in list(groups.values())[:_MAX_PICTURES]
-    ]
-
-
-def _caption(group: Sequence[Comparison]) -> str:
-    first = group[0]
-    pairs = "; ".join(dict.fromkeys(f"{c.left} and {c.right}" for c in group))
-    return f"{first.tensor}: {pairs}; darkest cell {_peak(first):.2g}, {first.outcome}"
-
-
-def _peak(comparison: Comparison) -> float:
-    return max(
-        (value for row in comparison.error_map or () for value in row), default=0
-    )
-
-
-def _heat_map(comparison: Comparison) -> Markup:
-    grid = comparison.error_map
-    assert grid is not None
-    peak = _peak(comparison) or 1.0
-    height, width = len(grid) * _CELL, max(map(len, grid)) * _CELL
-    cells = [
-        Markup(
-            '<rect x="{}" y="{}" width="{}" height="{}" fill="rgb({},{},{})"/>'
-        ).format(x * _CELL, y * _CELL, _CELL, _CELL, *_colour(value / peak))
-        for y, row in enumerate(grid)
-        for x, value in enumerate(row)
-        if value > 0
-    ]
-    return Markup(
-        '<svg role="img" aria-label="error of {}" width="{}" height="{}" '
-        'viewBox="0 0 {} {}"><rect width="{}" height="{}" fill="#fff"/>{}</svg>'
-    ).format(
-        comparison.tensor,
-        width * 2,
-        height * 2,
-        width,
-        height,
-        width,
-        height,
-        Markup("").join(cells),
-    )
-
-
-def _colour(share: float) -> tuple[int, int, int]:
-    """White to dark red, with small shares already visible."""
-    level = min(1.0, max(0.0, share)) ** 0.4
-    return (255 - int(110 * level), int(225 * (1 - level)), int(205 * (1 - level)))
+def _place(result: DiffResult) -> Place | None:
+    first = result.first_comparison
+    if first is None:
+        return None
+    name, c = first
+    title = f"{c.left} against {c.right}"
+    return Place(name, c, distance(c), histogram_of(title, [c]))
 
 
 def _version() -> str:

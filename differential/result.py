@@ -424,6 +424,16 @@ class DiffResult:
         return next((o.operator for o in self.operators if not o.agreed), None)
 
     @property
+    def first_comparison(self) -> tuple[OperatorName, Comparison] | None:
+        """The first operator that differs, judged by its rule where that is known."""
+        for item in self.operators:
+            wrong = [c for c in item.comparisons if not c.agreed]
+            if wrong:
+                judged = (c for c in wrong if c.right == "reference")
+                return item.operator, next(judged, wrong[0])
+        return None
+
+    @property
     def exceptions(self) -> int:
         """How many comparisons differ by a known exception only."""
         operators = (c for item in self.operators for c in item.comparisons)

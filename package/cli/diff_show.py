@@ -78,11 +78,10 @@ def _show_finding(console: Console, finding: Finding, *, several: bool) -> None:
 
 def _show_place(console: Console, result: DiffResult) -> None:
     """The first operator that differs: its worst element, and what went into it."""
-    item = next((o for o in result.operators if not o.agreed), None)
-    if item is None:
+    first = result.first_comparison
+    if first is None:
         return
-    c = next(c for c in item.comparisons if not c.agreed)
-    name = item.operator
+    name, c = first
     at = f" at {name.location}" if name.location else ""
     say(console, f"operator {name.index} {name.op} ({c.tensor}){at}", TITLE)
     say(console, f"  {c.left} against {c.right}: {c.rule}")

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from harness import browser
+from harness.devtools import Page
+from harness.pictures import alike, read_png, write_png
 from harness.planted import corrupts, healthy, plant
 from tosavk.core.dtypes import DType
 from tosavk.differential.diff import DiffRequest, diff
@@ -20,6 +23,9 @@ from tosavk.lowering.tosa.builder import Builder
 
 HOSTILE = '<script>alert("x")</script><img src=http://example.com/a.png>'
 PHONE = 360
+LAYOUT = Path(__file__).parent / "data" / "report-layout.png"
+SCALE = 0.1
+SEEN = 2400
 
 PROBE = """<script>
 const phone = document.documentElement;
@@ -205,3 +211,76 @@ def test_non_finite_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert found.verdict is Verdict.DIFFERENT
     assert "inf" in render(found)
+
+
+STOPS = "[...document.querySelectorAll('a[href], summary, [tabindex=\"0\"]')]"
+FOCUS = f"{STOPS}.indexOf(document.activeElement)"
+
+
+def test_keys_links_and_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A person without a mouse gets everywhere, and sees the page as it was made.
+
+    TOSAVK_NEW_LAYOUT=1 keeps the picture as the right one.
+    """
+    if browser.find_browser() is None:
+        pytest.skip("no browser is installed")
+    report = tmp_path / "report.html"
+    report.write_text(render(result_of(monkeypatch, agreed=False)), encoding="utf-8")
+    with Page(tmp_path / "profile") as page:
+        page.open(report)
+        _check_keys(page)
+        _check_links(page)
+        page.open(report)
+        _check_layout(page)
+
+
+def _check_keys(page: Page) -> None:
+    stops = int(page.ask(f"{STOPS}.filter(e => e.checkVisibility()).length"))
+    assert stops >= 12
+    visited: list[int] = []
+    for _ in range(stops):
+        page.press("Tab")
+        visited.append(int(page.ask(FOCUS)))
+        ring = page.ask("getComputedStyle(document.activeElement).outlineStyle")
+        what = page.ask("document.activeElement.outerHTML.slice(0, 100)")
+        assert ring != "none", (what, visited, stops)
+    # In the order of the page, each once.
+    assert visited == sorted(set(visited))
+    assert len(visited) == stops
+    assert page.ask("document.activeElement.tagName") != "BODY"
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = int(page.ask(closed))
+    assert before >= 1
+    page.ask("document.querySelector('#operators summary').focus()")
+    page.press(" ")
+    assert int(page.ask(closed)) == before - 1
+    page.press("Enter")
+    assert int(page.ask(closed)) == before
+
+
+def _check_links(page: Page) -> None:
+    links = int(page.ask("document.querySelectorAll('a[href^=\"#\"]').length"))
+    assert links >= 10
+    for number in range(links):
+        link = f"document.querySelectorAll('a[href^=\"#\"]')[{number}]"
+        target = str(page.ask(f"{link}.getAttribute('href')"))
+        page.ask(f"scrollTo(0, 0); {link}.focus({{preventScroll: true}})")
+        page.press("Enter")
+        assert page.ask("location.hash") == target
+        place = f"document.querySelector('{target}').getBoundingClientRect()"
+        bottom = "scrollY + innerHeight >= document.documentElement.scrollHeight - 2"
+        assert page.ask(f"({place}.top >= 0 && {place}.top < 80) || {bottom}"), target
+
+
+def _check_layout(page: Page) -> None:
+    seen = read_png(page.picture(height=SEEN, scale=SCALE))[..., :3]
+    grey = np.round(seen.mean(axis=2)).astype(np.uint8)
+    if os.environ.get("TOSAVK_NEW_LAYOUT"):
+        LAYOUT.parent.mkdir(exist_ok=True)
+        LAYOUT.write_bytes(write_png(grey))
+    right = read_png(LAYOUT.read_bytes())[..., 0]
+    assert alike(grey, right) > 0.8
+    # What looks otherwise is noticed: the same page without its style.
+    page.ask("document.querySelector('style').remove()")
+    bare = read_png(page.picture(height=SEEN, scale=SCALE))[..., :3]
+    assert alike(np.round(bare.mean(axis=2)).astype(np.uint8), right) < 0.7
