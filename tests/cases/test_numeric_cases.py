@@ -10,7 +10,7 @@ import pytest
 
 import tosavk
 from harness import shared
-from harness.running import Devices
+from harness.running import Array, Devices
 from tosavk.backends.reference import evaluate
 from tosavk.backends.session import Session
 from tosavk.core.dtypes import DType
@@ -86,7 +86,7 @@ def test_remainders_of_negative_numbers(opened: Devices, gpu_device: str) -> Non
         )
     )
     graph = load_graph(b.build())
-    feeds = {
+    feeds: dict[str, Array] = {
         "x": np.array([-1, -5, -768, -769, -1000], np.int32),
         "y": np.array([-1, -3, -4, -5], np.int32),
         "image": np.arange(10, 70, 10, dtype=np.int8).reshape(1, 1, 6, 1),
@@ -104,7 +104,7 @@ def test_widths_are_not_mixed_up(opened: Devices, gpu_device: str) -> None:
     x, y = b.input("x", DType.INT8, (1, 70, 9)), b.input("y", DType.INT8, (1, 9, 50))
     b.output(b.matmul(x, y))
     graph = load_graph(b.build())
-    feeds = {
+    feeds: dict[str, Array] = {
         name: rng.integers(-128, 128, tensor.shape).astype(np.int8)
         for name, tensor in (("x", x), ("y", y))
     }
