@@ -15,6 +15,7 @@ from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.coverage import Point, points
 from tosavk.differential.fuzz.generator import Generator
+from tosavk.differential.fuzz.inside import all_inside, look_inside
 from tosavk.differential.fuzz.judge import Finding, Judge, Key, Kind
 from tosavk.differential.fuzz.reduce import reduce_case
 from tosavk.differential.fuzz.validated import EVERY
@@ -146,8 +147,10 @@ class Bench:
         case = self._generator.make(index).case
         validating = index % EVERY == 0
         verdict = self._judge.judge(case, validating=validating)
+        findings = verdict.findings
+        inside = look_inside(case, findings, self._judge.examine)
         return Judged(
-            verdict.findings,
+            findings if inside is None else inside[1],
             tuple(points(case.graph, verdict)),
             verdict.exceptions,
             verdict.unpredictable,
@@ -165,7 +168,7 @@ class Bench:
         plain: bool = True,
     ) -> Smaller:
         """The smallest case with a finding."""
-        case = self._generator.make(index).case
+        case = self._with(self._generator.make(index).case, key)
         found = reduce_case(
             case,
             lambda c: any(f.key == key for f in self.examine(c, key.kind)),
@@ -175,6 +178,15 @@ class Bench:
             plain=plain,
         )
         return Smaller(found.case, found.tried)
+
+    def _with(self, case: Case, key: Key) -> Case:
+        """The program, or the region of it that shows a finding."""
+        if any(f.key == key for f in self._judge.examine(case, key.kind)):
+            return case
+        for inner in all_inside(case):
+            if any(f.key == key for f in self._judge.examine(inner)):
+                return inner
+        return case
 
     def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
         """What is wrong with a case; see `Judge.examine`."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import FolderStore, write_case
+from tosavk.differential.fuzz.inside import look_inside
 from tosavk.differential.fuzz.judge import Finding, Key, Kind
 from tosavk.differential.fuzz.reduce import BUDGET, digest, reduce_case
 from tosavk.differential.fuzz.shrink import weight
@@ -90,6 +91,10 @@ def reduce_finding(
     findings = bench.examine(case, None)
     if not findings:
         return Outcome(None)
+    inside = look_inside(case, findings, lambda c: bench.examine(c, None))
+    given = case
+    if inside is not None:
+        case, findings = inside
     finding = findings[0]
     key = finding.key
     # Work of another case or finding is of no use.
@@ -111,7 +116,7 @@ def reduce_finding(
         text,
         finding.backends,
         str(folder),
-        weight(case),
+        weight(given),
         weight(found.case),
         found.tried,
         found.finished,

@@ -1,5 +1,7 @@
 """What fuzzing found, kept: each a program that was once judged wrongly."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tosavk.core.dtypes import DType
 from tosavk.differential.exceptions import Trait, excuses
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.judge import Judge, Verdict
+from tosavk.differential.fuzz.reducing import reduce_finding
 from tosavk.lowering.graph import Graph, Op, Operator
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
@@ -212,3 +215,54 @@ def test_what_rounds_up_to_a_normal_number_may_be_flushed(op: Op) -> None:
     used = excuses(op, DType.FP32, operands, ideal, ideal * 0, FLUSHES)
     assert used == (Trait.FLUSHES_SUBNORMALS,)
     assert not excuses(op, DType.FP32, operands, ideal, ideal * 2, FLUSHES)
+
+
+@pytest.mark.parametrize("name", ["COND_IF", "WHILE_LOOP"])
+def test_what_differs_inside_of_control_flow_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    b = Builder()
+    x = b.input("x", DType.FP32, (3,))
+    if name == "COND_IF":
+        for region in ("then", "else"):
+            inner = b.region(region)
+            value = inner.input(f"in_{region}", DType.FP32, (3,))
+            made = inner.negate(value) if region == "then" else inner.ceil(value)
+            inner.output(made)
+        condition = b.input("c", DType.BOOL, (1,))
+        (y,) = b.cond_if(condition, [x], then_graph="then", else_graph="else")
+    else:
+        check, body = b.region("check"), b.region("body")
+        count = check.input("count", DType.INT32, (1,))
+        check.input("unused", DType.FP32, (3,))
+        check.output(check.greater(check.const(np.full(1, 2, np.int32)), count))
+        turn = body.input("turn", DType.INT32, (1,))
+        value = body.input("value", DType.FP32, (3,))
+        body.output(body.add(turn, body.const(np.ones(1, np.int32))))
+        body.output(body.ceil(value))
+        start = b.input("s", DType.INT32, (1,))
+        _, y = b.while_loop([start, x], cond_graph="check", body_graph="body")
+    b.output(y)
+    graph = load_graph(b.build())
+    inputs: dict[str, Array] = {
+        "x": np.array([0.5, 1.5, -2.5], np.float32),
+        "c": np.zeros(1, np.bool_),
+        "s": np.zeros(1, np.int32),
+    }
+    sample = {n: a for n, a in inputs.items() if n in graph.main.inputs}
+
+    def wrong(op: Operator, graph: Graph, results: list[Array]) -> list[Array]:
+        del graph
+        return [results[0] + 1] if op.op is Op.CEIL else results
+
+    plant(monkeypatch, {"good": healthy, "bad": wrong})
+    case = Case(graph, (sample,))
+    for backends in (("good", "bad"), ("bad", "reference")):
+        with Judge(backends) as judge:
+            assert judge.judge(case).findings[0].key.op == name
+            found = reduce_finding(case, judge, tmp_path / backends[0])
+        assert found.key is not None
+        assert found.key.op == "CEIL"
+        assert found.after[0] == 1
+    with Judge(("good", "reference")) as judge:
+        assert not judge.judge(case).findings
