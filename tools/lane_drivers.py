@@ -42,6 +42,9 @@ def start(lane: Lane) -> Start:
     if lane.home in (Home.DEBIAN_13, Home.UNSTABLE):
         beside = prepare(lane.home.value)
         environment["PYTHONPATH"] = beside.library_path
+        # Another Python cannot be started from here: it would look for its modules in
+        # this one's.
+        environment.pop("TOSAVK_TOSA_TOOLS", None)
         python = str(beside.python)
         if lane.family:
             (library,) = beside.root.rglob("libvulkan_radeon.so")
@@ -49,6 +52,7 @@ def start(lane: Lane) -> Start:
             environment |= {
                 "TOSAVK_LANE_DRIVER": str(manifest),
                 "RADV_FORCE_FAMILY": lane.family,
+                "MESA_SHADER_CACHE_DISABLE": "true",
             }
         return Start(python, environment)
     environment["VK_DRIVER_FILES"] = str(manifest_of(lane.home))

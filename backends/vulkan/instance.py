@@ -25,6 +25,12 @@ from tosavk.backends.vulkan.layers import (
     require,
     version_text,
 )
+from tosavk.backends.vulkan.portability import (
+    LAYER_SETTINGS,
+    fast_math_on_demand,
+    optional_extensions,
+    tells_fast_math,
+)
 from tosavk.backends.vulkan.validation import (
     DEBUG_UTILS,
     layer_switches,
@@ -39,18 +45,6 @@ from tosavk.core.errors import (
 )
 
 API_VERSION = (1 << 22) | (3 << 12)
-PORTABILITY = "VK_KHR_portability_enumeration"
-
-
-def optional_extensions(offered: frozenset[str]) -> tuple[tuple[str, ...], int]:
-    """Instance extensions to enable, and the creation flags that go with them.
-
-    Devices that are not quite conformant (MoltenVK) are listed only on request, and
-    the request is only allowed where the loader knows the extension.
-    """
-    if PORTABILITY in offered:
-        return (PORTABILITY,), const.INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR
-    return (), 0
 
 
 class Instance:
@@ -127,7 +121,8 @@ class Instance:
 
     def _create(self, *, validation: bool) -> Cdata:
         scratch = self._scratch
-        names, flags = optional_extensions(instance_extensions(self.loader.calls))
+        offered = instance_extensions(self.loader.calls)
+        names, flags = optional_extensions(offered)
         extensions = list(names)
         layers: list[str] = []
         chain: Cdata = None
@@ -138,6 +133,9 @@ class Instance:
             more, chain = layer_switches(layer, scratch)
             extensions += [DEBUG_UTILS, *more]
             chain = messenger_info(scratch, self._ignored, chain)
+        if tells_fast_math(offered, os.environ, sys.platform):
+            extensions.append(LAYER_SETTINGS)
+            chain = fast_math_on_demand(scratch, chain)
         info = scratch.struct(
             "VkInstanceCreateInfo",
             pNext=chain,

@@ -324,6 +324,7 @@ def _create(
         bufferDeviceAddress=int(features.buffer_device_address),
         shaderFloat16=int(matrices),
         vulkanMemoryModel=int(matrices),
+        vulkanMemoryModelDeviceScope=int(matrices),
     )
     first = v12
     core = scratch.new("VkPhysicalDeviceFeatures *", {"robustBufferAccess": 1})

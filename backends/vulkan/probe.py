@@ -236,6 +236,7 @@ def _features(
         subgroup_size_control=bool(v13.subgroupSizeControl),
         compute_full_subgroups=bool(v13.computeFullSubgroups),
         vulkan_memory_model=bool(v12.vulkanMemoryModel),
+        memory_model_device_scope=bool(v12.vulkanMemoryModelDeviceScope),
         storage_16bit=bool(v11.storageBuffer16BitAccess),
         shader_int16=bool(all_features.features.shaderInt16),
         cooperative_matrix=bool(matrix.cooperativeMatrix),

@@ -97,6 +97,7 @@ class Features:
         subgroup_size_control: the subgroup size may be chosen.
         compute_full_subgroups: full subgroups may be asked for.
         vulkan_memory_model: the memory model that cooperative matrices need.
+        memory_model_device_scope: atomics of the whole device under that model.
         storage_16bit: 16-bit elements in storage buffers.
         shader_int16: 16-bit integers in shaders.
         cooperative_matrix: VK_KHR_cooperative_matrix.
@@ -116,6 +117,7 @@ class Features:
     subgroup_size_control: bool = False
     compute_full_subgroups: bool = False
     vulkan_memory_model: bool = False
+    memory_model_device_scope: bool = False
     storage_16bit: bool = False
     shader_int16: bool = False
     cooperative_matrix: bool = False

@@ -122,6 +122,8 @@ def matrix_lack(record: DeviceRecord) -> str:
     for name, offered in (
         ("cooperativeMatrix", features.cooperative_matrix),
         ("vulkanMemoryModel", features.vulkan_memory_model),
+        # With that model switched on, the atomics of other kernels need it.
+        ("vulkanMemoryModelDeviceScope", features.memory_model_device_scope),
         ("shaderFloat16", features.shader_float16),
         ("storageBuffer16BitAccess", features.storage_16bit),
         ("shaderInt16", features.shader_int16),

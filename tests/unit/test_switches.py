@@ -30,6 +30,7 @@ ABLE = DeviceRecord(
     features=Features(
         cooperative_matrix=True,
         vulkan_memory_model=True,
+        memory_model_device_scope=True,
         shader_float16=True,
         storage_16bit=True,
         shader_int16=True,

@@ -9,6 +9,7 @@ import pytest
 
 from tosavk.backends.vulkan.device import device_info, plan_limits
 from tosavk.backends.vulkan.memory import MemoryHeap, MemoryType, plan_memory
+from tosavk.backends.vulkan.portability import optional_extensions
 from tosavk.backends.vulkan.records import DeviceRecord, DeviceType, Features, Limits
 from tosavk.backends.vulkan.suitability import DeviceListing, best, select, unsuitable
 from tosavk.core.checks import validate_device_info
