@@ -16,7 +16,9 @@ from tosavk.core.errors import (
 from tosavk.core.plan import SlotRole
 
 if TYPE_CHECKING:
-    from harness.toy import ToyBuffer, ToyContext, ToyProgram
+    from harness.toy import ToyContext
+    from harness.toy_buffers import ToyBuffer
+    from harness.toy_work import ToyProgram
 
 LIMITS = DeviceLimits(
     max_buffer_bytes=1 << 16,
