@@ -1,28 +1,22 @@
-"""Reduces what a diff found, in a process of its own: `python -m tosavk.differential.reduction`.
-
-The reducer tries many programs, and one of them may end the driver.
-"""
+"""Reduces what a diff found, in a process of its own: a program may end the driver."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.case import Case
-from tosavk.differential.fuzz.files import SCRIPT, read_case, write_case
-from tosavk.differential.fuzz.judge import Judge
+from tosavk.differential.fuzz.files import SCRIPT, read_case
 from tosavk.differential.fuzz.reducing import reduce_finding
-from tosavk.differential.process import Message, Process, Progress, answering
+from tosavk.differential.fuzz.remote import COMMAND, RemoteBench, Wanted
 from tosavk.differential.request import DiffRequest
-from tosavk.differential.result import DiffResult, FindingKind, Reduced
+from tosavk.differential.result import DiffResult, Ending, FindingKind, Reduced
 
 BUDGET = 500
 """Programs that are judged at most."""
 
-_REDUCIBLE = (FindingKind.OPERATOR, FindingKind.PLAN, FindingKind.OUTPUT)
+_COMPARED = (FindingKind.OPERATOR, FindingKind.PLAN, FindingKind.OUTPUT)
 
 
 def reduce_result(
@@ -31,9 +25,12 @@ def reduce_result(
     folder: Path,
     *,
     budget: int = BUDGET,
-    progress: Progress = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
+    command: tuple[str, ...] = COMMAND,
 ) -> Reduced | None:
     """The smallest program that still differs, over all inputs of the diff.
+
+    What ends a process is reduced where nothing else was found.
 
     Args:
         request: what was compared.
@@ -41,66 +38,57 @@ def reduce_result(
         folder: for the program, its inputs and the script that makes it.
         budget: programs that are tried at most.
         progress: told what is under way.
+        command: program and arguments of the process that tries them.
 
     Returns:
-        None where there is nothing to reduce: all agree, or a backend gave no result.
+        None where nothing was found, or what was found does not come again.
 
     Raises:
-        ProcessEnded: the driver ended the process.
-        Refused: the reduction failed.
+        Error: a backend cannot be opened again.
     """
-    if not any(f.kind in _REDUCIBLE for f in result.findings):
+    if not result.findings:
         return None
-    with tempfile.TemporaryDirectory(prefix="tosavk-reduce-") as name:
-        work = Path(name)
-        samples = tuple(request.inputs(number) for number in range(request.count))
-        write_case(work / "case", Case(request.graph, samples), title="", about={})
-        command = (sys.executable, "-P", "-m", "tosavk.differential.reduction")
-        limit = request.children.limit_s if request.children is not None else 0.0
-        with Process(command, stderr=work / "stderr.txt", limit_s=limit) as process:
-            answer = process.ask(
-                {
-                    "case": str(work / "case"),
-                    "folder": str(folder.absolute()),
-                    "backends": [r.spec for r in result.runs if r.compared],
-                    "numerics": request.numerics.value,
-                    "budget": budget,
-                },
-                progress,
-            )
-    if answer["finding"] is None:
+    differs = any(f.kind in _COMPARED for f in result.findings)
+    specs = [
+        run.spec
+        for run in result.runs
+        if run.compared or (not differs and run.ending in _DEATHS)
+    ]
+    samples = tuple(dict(request.inputs(n)) for n in range(request.count))
+    limit = request.children.limit_s if request.children is not None else 0.0
+    with RemoteBench(
+        Wanted(
+            seed=0,
+            backends=tuple(specs),
+            numerics=request.numerics,
+            limit_s=limit,
+            command=command,
+        )
+    ) as bench:
+        found = reduce_finding(
+            Case(request.graph, samples),
+            bench,
+            folder,
+            budget=budget,
+            progress=progress,
+        )
+    if found.key is None:
         return None
+    document = found.document()
     script = folder / SCRIPT
     return Reduced(
         folder=str(folder),
-        text=str(answer["text"]),
+        text=found.text,
         operators=tuple(str(op) for op in read_case(folder).graph.main.operators),
-        before=_weight(answer["before"]),
-        after=_weight(answer["after"]),
+        before=_weight(document["before"]),
+        after=_weight(document["after"]),
         script=script.read_text(encoding="utf-8") if script.exists() else "",
     )
+
+
+_DEATHS = frozenset({Ending.CRASHED, Ending.HUNG, Ending.LOST, Ending.OUT_OF_MEMORY})
 
 
 def _weight(value: object) -> tuple[int, int]:
     numbers = cast("dict[str, int]", value)
     return int(numbers["operators"]), int(numbers["elements"])
-
-
-def _answer(question: Message, progress: Progress) -> Message:
-    case = read_case(Path(str(question["case"])))
-    backends = cast("list[str]", question["backends"])
-    numerics = Numerics(str(question["numerics"]))
-    progress("opening the devices")
-    with Judge(tuple(backends), numerics=numerics) as judge:
-        found = reduce_finding(
-            case,
-            judge,
-            Path(str(question["folder"])),
-            budget=int(str(question["budget"])),
-            progress=progress,
-        )
-    return found.document()
-
-
-if __name__ == "__main__":
-    answering(_answer)

@@ -1,5 +1,6 @@
 """Backends in processes of their own: what ends one is a finding, and the rest goes on."""
 
+import dataclasses
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ from tosavk.differential.arrays import write_arrays
 from tosavk.differential.childside import Children, ChildSide
 from tosavk.differential.diff import DiffRequest, diff
 from tosavk.differential.process import Process, ProcessEnded
+from tosavk.differential.reduction import reduce_result
+from tosavk.differential.report import render
 from tosavk.differential.result import DiffResult, Ending, FindingKind, Verdict
 from tosavk.differential.sides import Sample
 from tosavk.lowering.graph import Graph
@@ -207,6 +210,34 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_what_differs_is_reduced_and_shown_in_the_report(tmp_path: Path) -> None:
+    request = DiffRequest(
+        graph=sample(),
+        model="sample",
+        backends=("vulkan:good", "vulkan:wrong"),
+        node_by_node=True,
+        samples=2,
+        repeats=0,
+        children=faulty(30),
+    )
+    result = diff(request)
+    assert result.first_different is not None
+    command = (*faulty().command, "fuzz")
+    reduced = reduce_result(
+        request, result, tmp_path / "small", command=command, budget=25
+    )
+    assert reduced is not None
+    assert reduced.before[0] > reduced.after[0] == 1
+    assert any("ADD" in op for op in reduced.operators)
+    assert (tmp_path / "small" / "model.tosa").exists()
+    page = render(dataclasses.replace(result, reduced=reduced))
+    assert 'id="reduced"' in page
+    assert "Builder" in page
+    # What agrees is not reduced.
+    agreed = dataclasses.replace(result, findings=())
+    assert reduce_result(request, agreed, tmp_path / "none", command=command) is None
 
 
 def test_what_makes_no_sense_is_a_failure(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The process of a diff's backend, with backends that have a fault.
 
 `python -m harness.faulty_worker`: the device part of a specification names the fault, as
-in `vulkan:hangs`; every other backend is the real one.
+in `vulkan:hangs`; every other backend is the real one. With the argument `fuzz` it is the
+process of a reduction.
 """
 
 import ctypes
@@ -21,6 +22,8 @@ from tosavk.core.accelerator import Accelerator
 from tosavk.core.device import Device
 from tosavk.core.errors import DeviceLost, DeviceUnavailable, OutOfMemory
 from tosavk.differential import worker
+from tosavk.differential.fuzz import judge
+from tosavk.differential.fuzz import worker as fuzz_worker
 from tosavk.lowering.graph import Graph, Op, Operator
 
 ROOM = 512 << 20
@@ -152,5 +155,9 @@ def open_planted(spec: str) -> Accelerator:
 
 if __name__ == "__main__":
     sys.setswitchinterval(0.001)
-    worker.__dict__["open_accelerator"] = open_planted
-    worker.main()
+    if sys.argv[1:] == ["fuzz"]:
+        judge.__dict__["open_accelerator"] = open_planted
+        fuzz_worker.main()
+    else:
+        worker.__dict__["open_accelerator"] = open_planted
+        worker.main()
