@@ -212,16 +212,17 @@ def _floats(
 
 def _exponents(dtype: DType, readers: list[_Reader]) -> tuple[float, float]:
     """Powers of two between which the magnitudes lie."""
-    widest = {
+    whole = {
         DType.FP16: (-14.0, 15.0),
         DType.FP8E4M3: (-6.0, 8.0),
         DType.FP8E5M2: (-14.0, 15.0),
     }.get(dtype, (-120.0, 120.0))
+    widest = whole
     for reader in readers:
         limits = _EXPONENTS.get(reader.op.op)
         if limits is None and (reader.op.op in _SUMS or reader.op.op is Op.MUL):
             # Sums of many products must not all overflow.
-            limits = (widest[0] / 4, widest[1] / 4)
+            limits = (whole[0] / 4, whole[1] / 4)
         if limits is not None:
             widest = (max(widest[0], limits[0]), min(widest[1], limits[1]))
     return widest
