@@ -32,7 +32,10 @@ _PLAIN, _PAIRWISE, _WIDE, _CHUNKED = range(4)
 _CHUNK = 128
 _LINE_BYTES = 144
 _ROW_BYTES = 16
-_K_TILE = 32
+_K_TILE, _DEEP = 32, 64
+_MOST_SUMS = 64 * 32
+"""Sums of a subgroup, which live in its registers."""
+
 _TRIAL_K = 608
 _USUAL_UNITS = 132
 _MOST_ROW_GROUPS = {1: 8, 2: 8, 4: 2}
@@ -383,14 +386,14 @@ _FRAGMENT_TILES = (
 
 
 def matrix_shape(limits: PlanLimits) -> MatrixShape | None:
-    """The largest cooperative matrix that the kernel for any can use, or None."""
+    """The largest cooperative matrix that the kernel for any can use, or None.
+
+    Shared memory is read in 16 bytes: eight halves of k, four sums of n.
+    """
     fitting = [
         shape
         for shape in limits.matrix_shapes
-        if shape.k % 8 == 0
-        and _K_TILE % shape.k == 0
-        and shape.n % 4 == 0
-        and shape.m * shape.n <= 256
+        if shape.k % 8 == 0 and _DEEP % shape.k == 0 and shape.n % 4 == 0
     ]
     return max(fitting, key=lambda s: (s.m * s.n * s.k, s.m), default=None)
 
@@ -407,11 +410,15 @@ def gemm_tile(m: int, limits: PlanLimits) -> tuple[GemmTile | None, str]:
         return None, "the device has no cooperative matrix that the kernel can use"
     for high, wide in ((4, 2), (2, 2), (1, 2), (1, 1)):
         m_part, n_part = high * shape.m, wide * shape.n
+        if m_part * n_part > _MOST_SUMS and (high, wide) != (1, 1):
+            continue
         for rows, columns in ((2, 4), (2, 2), (1, 2), (1, 1)):
             if rows * m_part > max(m, 2 * shape.m) and (high, rows) != (1, 1):
                 continue
             # Deep slabs read once beat shallow ones read ahead (docs/nvfp4-kernels.md).
-            for depth, stages in ((2 * _K_TILE, 1), (_K_TILE, 2), (_K_TILE, 1)):
+            for depth, stages in ((_DEEP, 1), (_K_TILE, 2), (_K_TILE, 1)):
+                if depth % shape.k:
+                    continue
                 tile = GemmTile(
                     shape=shape,
                     k=depth,

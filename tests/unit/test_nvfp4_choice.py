@@ -156,11 +156,18 @@ TOKENS = [1, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 4096]
 
 
 @pytest.mark.parametrize("m", TOKENS)
-@pytest.mark.parametrize("shape", [(16, 16, 16), (16, 8, 16), (8, 8, 8), (8, 16, 16)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((16, 16, 16), (16, 8, 16), (8, 8, 8), (8, 16, 16), (16, 8, 8)),
+        *((8, 4, 8), (32, 32, 16), (64, 32, 32), (64, 64, 64)),
+    ],
+)
 def test_tiles_of_any_matrix_fit_the_device(
     m: int, shape: tuple[int, int, int]
 ) -> None:
-    for shared, subgroup in itertools.product((16384, 32768, 49152), (8, 16, 32, 64)):
+    sizes = (32768, 49152) if shape[0] * shape[1] > 256 else (16384, 32768, 49152)
+    for shared, subgroup in itertools.product(sizes, (8, 16, 32, 64)):
         limits = dataclasses.replace(
             H200,
             matrix_shapes=(MatrixShape(*shape),),
@@ -175,6 +182,7 @@ def test_tiles_of_any_matrix_fit_the_device(
         parts = (tile.m // tile.m_part) * (tile.n // tile.n_part)
         assert parts * subgroup == tile.width
         assert tile.m % tile.m_part == tile.n % tile.n_part == tile.k % shape[2] == 0
+        assert tile.m_part * tile.n_part <= max(2048, shape[0] * shape[1])
         assert tile.m_part % shape[0] == tile.n_part % shape[1] == 0
 
 
