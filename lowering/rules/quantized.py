@@ -4,16 +4,13 @@ INT8 operands are summed in INT32, INT16 ones in INT48. Where the device has int
 products, INT8 convolutions and products take them (`lowering.rules.dot`). Otherwise
 weights are laid out so that a word holds four neighbouring output channels.
 
-Long sums are dealt out to several dispatches, so that no invocation loops more than
-`LONGEST` times: a driver may stop longer loops early and say nothing
-(docs/known-issues.md), and others end programs whose dispatches take seconds.
+Long sums are dealt out to several dispatches (`lowering.rules.parts`).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tosavk.core.dtypes import DType
@@ -32,9 +29,7 @@ from tosavk.lowering.rules.integers import (
     number_row,
 )
 from tosavk.lowering.rules.operands import round_up
-
-LONGEST = 1 << 15
-"""Most iterations of one invocation's loops."""
+from tosavk.lowering.rules.parts import parts
 
 _PIXELS = 4
 _CHANNELS = 8
@@ -133,7 +128,7 @@ def _convolve(op: Operator, build: PlanBuilder, window: _Window) -> None:
     columns = width // _CHANNELS
     tiles = -(-math.prod(target) // _PIXELS)
     count = y.shape[0] * tiles * columns
-    for part in _parts(window.size, ic):
+    for part in parts(**dict(zip("zyx", window.size, strict=True)), c=ic):
         build.emit(
             kernel,
             spec=spec,
@@ -152,31 +147,6 @@ def _convolve(op: Operator, build: PlanBuilder, window: _Window) -> None:
             operands=(x, weights, row, y),
             columns=count,
         )
-
-
-def _parts(size: tuple[int, ...], channels: int) -> Iterator[Mapping[str, int]]:
-    """Ranges of taps and channels, one for each dispatch; most often there is one."""
-    room = LONGEST
-    ranges: list[list[tuple[int, int]]] = []
-    # From the innermost loop outwards: what does not fit is cut there, and the loops
-    # outside make one step each.
-    for length, overhead in zip((channels, *reversed(size)), (2, 0, 0, 0), strict=True):
-        fit = max(room - overhead, 1)
-        step = length if length <= fit else max(fit // _GROUP * _GROUP, 1)
-        ranges.append(_ranges(length, step))
-        room = room // (step + overhead)
-    for c, x, y, z in itertools.product(*ranges):
-        yield {
-            **dict(zip(("z_first", "z_last"), z, strict=True)),
-            **dict(zip(("y_first", "y_last"), y, strict=True)),
-            **dict(zip(("x_first", "x_last"), x, strict=True)),
-            **dict(zip(("c_first", "c_last"), c, strict=True)),
-        }
-
-
-def _ranges(length: int, step: int) -> list[tuple[int, int]]:
-    """0..length in pieces of `step`."""
-    return [(first, min(first + step, length)) for first in range(0, length, step)]
 
 
 def _volume(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -202,7 +172,7 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
     count = y.shape[0] * y.shape[1] * tiles * columns
     fours = multiplier == 1 and width == oc
     by_rows = fours and dx == 1 and sx <= 2 and 1 < kw <= _WIDEST_ROW
-    for first, last in _ranges(kh, max(LONGEST // (kw + 1), 1)):
+    for part in parts(y=kh, x=kw):
         build.emit(
             "depthwise_int",
             spec={
@@ -221,7 +191,7 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
                 "oh": y.shape[1],
                 "ow": y.shape[2],
                 "oc": oc,
-                "kh": last,
+                "kh": part["y_last"],
                 "kw": kw,
                 "sy": sy,
                 "sx": sx,
@@ -231,7 +201,7 @@ def depthwise_conv2d(op: Operator, build: PlanBuilder) -> None:
                 "pad_left": left,
                 "multiplier": multiplier,
                 "bias_step": int(build.shape(op.inputs[2])[0] > 1),
-                "y_first": first,
+                "y_first": part["y_first"],
             },
             operands=(x, weights, row, y),
             columns=count,
@@ -263,7 +233,7 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
         spec["SUMS"] = zero_point_sums(build, op.inputs[2], op.inputs[3])
     else:
         spec["X_TYPE"] = int(x.dtype)
-    for first, last in _ranges(c, LONGEST):
+    for part in parts(c=c):
         build.emit(
             "matmul_dot" if dots else "matmul_int",
             spec=spec,
@@ -274,8 +244,7 @@ def matmul(op: Operator, build: PlanBuilder) -> None:
                 "c": c,
                 "w": w,
                 "row": groups,
-                "c_first": first,
-                "c_last": last,
+                **part,
             },
             operands=(x, b, zeros, y),
             columns=count,

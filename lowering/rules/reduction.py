@@ -7,9 +7,7 @@ import math
 from tosavk.core.dtypes import DType, elements
 from tosavk.lowering.builder import PlanBuilder, Value, destination_words
 from tosavk.lowering.graph import Op, Operator
-
-LONGEST = 1 << 15
-"""Most iterations of one invocation's loops (docs/known-issues.md, loops)."""
+from tosavk.lowering.rules.parts import LONGEST
 
 _TOTALS = frozenset({Op.REDUCE_SUM, Op.REDUCE_PRODUCT})
 

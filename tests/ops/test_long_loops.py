@@ -18,7 +18,7 @@ from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import NanMode, Op
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.rules import parts as sums
-from tosavk.lowering.rules.reduction import LONGEST
+from tosavk.lowering.rules.parts import LONGEST
 from tosavk.lowering.tosa.builder import Builder
 
 EXTREMES = (Op.REDUCE_MAX, Op.REDUCE_MIN, Op.ARGMAX)
