@@ -178,7 +178,8 @@ def _modules(result: Result) -> list[list[int]]:
 
 
 def _fullest(lane: Lane, result: Result) -> str:
-    at = result["details"]["columns"].index("vgprs")
+    columns: list[str] = result["details"]["columns"]
+    at = columns.index("vgprs")
     modules: dict[str, list[int]] = result["details"]["modules"]
     order = sorted((-numbers[at], name) for name, numbers in modules.items())
     names = ", ".join(f"{name} ({-vgprs})" for vgprs, name in order[:5])
