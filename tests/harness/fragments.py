@@ -200,7 +200,7 @@ def emulating(
     library = ShaderLibrary(own.kernels, read)
     device = open_with(None, selector, options, library=library)
     # What the emulation takes; everything else is the device's own.
-    device._limits = replace(
+    device._limits = replace(  # pyright: ignore[reportPrivateUsage]
         device.plan_limits,
         subgroup_size=32,
         # The emulation needs 1 KiB for each subgroup.

@@ -308,10 +308,9 @@ def test_the_pipelines_of_a_device() -> None:
 def test_nv_matrices_are_named_with_the_way_to_get_them() -> None:
     assert reason(chosen(m=4096, n=4096, k=4096), NV) == SLOWER
     choice = chosen(m=4096, n=4096, k=4096, asked=NV)
-    steps = choice.tile and choice.tile.steps(
-        Projection(m=4096, n=4096, k=4096), Activation.NONE
-    )
-    assert steps
+    assert choice.tile is not None
+    program = Projection(m=4096, n=4096, k=4096)
+    steps = choice.tile.steps(program, Activation.NONE)
     assert steps.product.spec["CLAMP"] == 0
     none = dataclasses.replace(H200, matrix_grids=(MatrixGrid(96, 96, 16, 256),))
     assert "no matrix of a work group" in reason(chosen(none, m=64), NV)
