@@ -1,4 +1,8 @@
-"""Programs with control flow: COND_IF and WHILE_LOOP around what a palette has."""
+"""Programs with control flow and state, around what a palette has.
+
+What is in regions and what variables are given has one result only, so that the
+reference can judge it as a whole (`flowcheck`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 from tosavk.core.dtypes import DType
 from tosavk.differential.fuzz.recipe import Recipe
 from tosavk.differential.fuzz.scene import Scene
-from tosavk.differential.fuzz.values import Domain
+from tosavk.differential.fuzz.values import ANYWHERE, Domain, values
 from tosavk.lowering.graph import Tensor
 from tosavk.lowering.tosa.builder import Builder
 
@@ -59,6 +63,32 @@ def loop(scene: Scene, recipes: tuple[Recipe, ...], inside: Inside) -> None:
     made = builder.while_loop([start, x], cond_graph="check", body_graph="body")
     scene.keep(*made)
     inside(scene, recipes)
+
+
+def state(scene: Scene, recipes: tuple[Recipe, ...], inside: Inside) -> None:
+    """A VARIABLE that every run reads and changes."""
+    dice, builder = scene.dice, scene.builder
+    dtype = dice.one_of((DType.FP32, DType.FP16, DType.INT8))
+    shape = scene.shape((1, 4), budget=200)
+    initial = None
+    if dice.chance(0.7):
+        initial = values(dice, dtype, shape, style=scene.style, domain=ANYWHERE)
+    variable = builder.variable("state", dtype, shape, initial)
+    before = builder.variable_read(variable)
+    given = scene.fresh(dtype, shape)
+    if dtype is DType.INT8:
+        # Nothing of this type takes two.
+        value = builder.reverse(given, dice.below(len(shape)))
+    else:
+        value = dice.one_of((builder.add, builder.maximum))(before, given)
+        for _ in range(dice.below(3)):
+            value = _step(scene)(builder, value)
+    builder.variable_write(variable, value)
+    if dice.chance(0.5):
+        scene.keep(builder.variable_read(variable))
+    scene.keep(before)
+    for _ in range(dice.below(3)):
+        inside(scene, recipes)
 
 
 def _step(scene: Scene) -> Step:

@@ -20,7 +20,7 @@ from tosavk.differential.fuzz.recipe import Recipe
 from tosavk.differential.fuzz.recipes import all_recipes, make
 from tosavk.differential.fuzz.scene import Scene, dims, style_of
 from tosavk.differential.fuzz.values import values
-from tosavk.lowering.graph import Tensor
+from tosavk.lowering.graph import Op, Tensor
 from tosavk.lowering.program import load_graph
 
 SPAN = 50
@@ -224,6 +224,11 @@ def _loop(scene: Scene, recipes: tuple[Recipe, ...]) -> None:
     flows.loop(scene, recipes, _step)
 
 
+def _state(scene: Scene, recipes: tuple[Recipe, ...]) -> None:
+    """A VARIABLE, with operators on what it holds."""
+    flows.state(scene, recipes, _step)
+
+
 _Pattern = Callable[[Scene, tuple[Recipe, ...]], None]
 _PATTERNS: dict[str, _Pattern] = {
     "mix": _mix,
@@ -235,6 +240,7 @@ _PATTERNS: dict[str, _Pattern] = {
     "parts": _parts,
     "branch": _branch,
     "loop": _loop,
+    "state": _state,
 }
 _WEIGHTS = {
     "mix": 5.0,
@@ -246,6 +252,7 @@ _WEIGHTS = {
     "parts": 0.8,
     "branch": 0.3,
     "loop": 0.3,
+    "state": 0.3,
 }
 
 
@@ -268,14 +275,14 @@ def _choose_outputs(scene: Scene) -> None:
     if block.inputs and dice.chance(0.06):
         chosen.append(block.tensors[dice.one_of(block.inputs)])
     constants = [
-        block.tensors[op.outputs[0]]
-        for op in block.operators
-        if not op.inputs and block.tensors[op.outputs[0]].dtype is not DType.SHAPE
+        block.tensors[op.outputs[0]] for op in block.operators if op.op is Op.CONST
     ]
     if constants and dice.chance(0.05):
         chosen.append(dice.one_of(constants))
-    if not chosen:
+    if not chosen and block.inputs:
         chosen.append(block.tensors[dice.one_of(block.inputs)])
+    elif not chosen:
+        chosen.append(made[-1])
     if dice.chance(0.08):
         chosen.append(dice.one_of(chosen))
     for tensor in dice.shuffled(chosen):

@@ -25,16 +25,15 @@ from tosavk.core.errors import DeviceLost, Error, InitError, InvalidArgument
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.differential.exceptions import Trait
 from tosavk.differential.fuzz.case import Case
-from tosavk.differential.fuzz.flowcheck import FLOW_OPS, flow_differences
+from tosavk.differential.fuzz.flowcheck import FlowCheck
 from tosavk.differential.fuzz.plancheck import Violation, check_plan
 from tosavk.differential.fuzz.validated import VULKAN, Validated
 from tosavk.differential.operators import LOAD, check_operators
 from tosavk.differential.result import Ending, OperatorComparison
-from tosavk.differential.sides import REFERENCE, Side, ending_of, same_bits
+from tosavk.differential.sides import REFERENCE, Side, ending_of, keeps_state, same_bits
 from tosavk.lowering.errors import AdmissionError, VerifyError
-from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Graph, Operator, Tensor
-from tosavk.lowering.lower import Lowered, live_operators, lower_graph
+from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import expose, intermediates
 
 Array = NDArray[np.generic]
@@ -318,6 +317,8 @@ class _Run:
         self._left_out: list[str] = []
         self._kernels: dict[int, tuple[str, ...]] = {}
         self._operators: list[OperatorComparison] = []
+        self._stateful = keeps_state(case.graph)
+        self._flows = FlowCheck(case.graph) if judge.by_rules else None
 
     def plans(self) -> Verdict:
         """Checks the plans only."""
@@ -358,8 +359,8 @@ class _Run:
                 lane.tensors = {**sample, **tensors[lane.label][number]}
             self._judge.watch("comparing")
             self._compare_operators(lanes, number)
-            if self._judge.by_rules:
-                self._compare_flows(lanes, number)
+            if self._flows is not None:
+                self._compare_flows(self._flows, lanes, number)
         return self._verdict()
 
     def _validate(self, lane: _Lane, validated: Validated) -> None:
@@ -378,7 +379,7 @@ class _Run:
             results = [session.run(dict(sample)) for sample in self._case.samples]
             again = session.run(dict(self._case.samples[0]))
         for name, array in results[0].items():
-            if not same_bits(array, again[name]):
+            if not self._stateful and not same_bits(array, again[name]):
                 self._report(Kind.REPEAT, self._maker(name), (lane.label,), 0, name)
         return results
 
@@ -438,17 +439,14 @@ class _Run:
                 kind = Kind.LOAD if c.left == LOAD else kind
                 self._report(kind, op, (c.left, c.right), sample, str(c))
 
-    def _compare_flows(self, lanes: Sequence[_Lane], sample: int) -> None:
-        """Judges control flow as a whole; what alike devices say is judged once."""
-        flows = [op for op in live_operators(self._block) if op.op in FLOW_OPS]
-        if not flows:
-            return
-        constants = fold(self._block, live_operators(self._block))
-        for op in flows:
-            for lane in lanes:
-                known = {**constants, **lane.tensors}
-                for text in flow_differences(self._graph, op, known, lane.tensors):
-                    self._report(Kind.RULE, op, (lane.label, REFERENCE), sample, text)
+    def _compare_flows(
+        self, check: FlowCheck, lanes: Sequence[_Lane], sample: int
+    ) -> None:
+        """Judges control flow as a whole, and what variables hold."""
+        for lane in lanes:
+            for op, text in check.differences(self._case.samples[sample], lane.tensors):
+                self._report(Kind.RULE, op, (lane.label, REFERENCE), sample, text)
+        check.advance(self._case.samples[sample])
 
     def _plan(self, lane: _Lane, lowered: Lowered, graph: Graph) -> None:
         """Checks a plan, and notes which kernels an operator takes."""

@@ -159,6 +159,7 @@ class _Reduction:
                 before = shrink.weight(self._case)
                 for step in (
                     self._samples,
+                    self._effects,
                     self._alone,
                     self._outputs,
                     self._cuts,
@@ -207,6 +208,12 @@ class _Reduction:
             one = (self._case.samples[number],)
             if self._try(dataclasses.replace(self._case, samples=one)):
                 return
+
+    def _effects(self) -> None:
+        """Writes to variables go."""
+        for op in reversed(self._case.graph.main.operators):
+            if not op.outputs:
+                self._try(shrink.without(self._case, op))
 
     def _work(self) -> list[Operator]:
         return [
@@ -390,10 +397,9 @@ def evaluate(
 ) -> list[Mapping[str, Array]] | None:
     """All tensors of a program by NumPy, for each sample; None where it has no answer."""
     try:
-        return [
-            Evaluator(graph, Precision.NATIVE).block(graph.main, sample)
-            for sample in samples
-        ]
+        # One for all: what variables hold goes from run to run.
+        evaluator = Evaluator(graph, Precision.NATIVE)
+        return [evaluator.block(graph.main, sample) for sample in samples]
     except Error:
         return None
 

@@ -180,8 +180,13 @@ def _operator(
             f"    {name(tensor.name)} = {builder}.const_shape("
             f"{numbers.tolist()}, name={tensor.name!r})\n"
         ]
-    if op.op in (Op.VARIABLE, Op.VARIABLE_WRITE, Op.VARIABLE_READ):
-        raise Unsupported(f"{op}: scripts have no variables yet")
+    if op.op is Op.VARIABLE:
+        tensor = outputs[0]
+        initial = "None" if tensor.data is None else _constant(tensor)
+        return [
+            f"    {name(tensor.name)} = {builder}.variable({tensor.name!r}, "
+            f"DType.{tensor.dtype.name}, {tensor.shape!r}, {initial})\n"
+        ]
     return [_call(op, outputs, builder, name)]
 
 

@@ -75,6 +75,13 @@ def with_outputs(case: Case, names: Sequence[str]) -> Case | None:
     return rebuild(case, block, case.samples)
 
 
+def without(case: Case, op: Operator) -> Case | None:
+    """No operator that gives no result, such as a write to a variable."""
+    block = case.graph.main
+    operators = tuple(other for other in block.operators if other != op)
+    return rebuild(case, dataclasses.replace(block, operators=operators), case.samples)
+
+
 def cut(case: Case, names: Iterable[str], values: Sequence[Values]) -> Case | None:
     """These tensors become inputs, with the values they had.
 
@@ -96,7 +103,10 @@ def cut(case: Case, names: Iterable[str], values: Sequence[Values]) -> Case | No
         for name in op.outputs
         if name in chosen and name not in block.inputs
     ]
-    if any(block.tensors[name].dtype is DType.SHAPE for name in fresh):
+    if any(
+        block.tensors[name].dtype is DType.SHAPE or block.tensors[name].variable
+        for name in fresh
+    ):
         return None
     tensors = {
         name: dataclasses.replace(t, data=None) if name in chosen else t

@@ -10,8 +10,10 @@ from tosavk.backends.reference.oracle import expect
 from tosavk.core.dtypes import DType
 from tosavk.differential.exceptions import Trait, excuses
 from tosavk.differential.fuzz.case import Case
-from tosavk.differential.fuzz.judge import Judge, Verdict
+from tosavk.differential.fuzz.files import read_case
+from tosavk.differential.fuzz.judge import Judge, Kind, Verdict
 from tosavk.differential.fuzz.reducing import reduce_finding
+from tosavk.lowering import control
 from tosavk.lowering.graph import Graph, Op, Operator
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
@@ -266,3 +268,34 @@ def test_what_differs_inside_of_control_flow_is_named(
         assert found.after[0] == 1
     with Judge(("good", "reference")) as judge:
         assert not judge.judge(case).findings
+
+
+def test_a_variable_that_is_not_written_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    right = vars(control)["_Cut"]._effect
+
+    def wrong(cut: object, op: Operator) -> None:
+        if op.op is not Op.VARIABLE_WRITE:
+            right(cut, op)
+
+    monkeypatch.setattr(vars(control)["_Cut"], "_effect", wrong)
+    plant(monkeypatch, {"one": healthy})
+    b = Builder()
+    x = b.input("x", DType.FP32, (4,))
+    state = b.variable("state", DType.FP32, (4,), np.zeros(4, np.float32))
+    old = b.variable_read(state)
+    b.variable_write(state, b.add(old, x))
+    b.output(b.negate(old))
+    samples = tuple({"x": np.full(4, n, np.float32)} for n in (1, 2, 3))
+    with Judge(("one", "reference")) as judge:
+        found = reduce_finding(
+            Case(load_graph(b.build()), samples), judge, tmp_path / "small"
+        )
+    assert found.key is not None
+    assert (found.key.kind, found.key.op) == (Kind.RULE, "VARIABLE_READ")
+    assert found.after[0] <= 4
+    assert (tmp_path / "small" / "build.py").exists()
+    monkeypatch.setattr(vars(control)["_Cut"], "_effect", right)
+    with Judge(("one", "reference")) as judge:
+        assert not judge.examine(read_case(tmp_path / "small"))
