@@ -205,15 +205,22 @@ def types_key(header: bytes) -> bytes:
 
 
 def parse(header: bytes) -> Table:
-    """cffi's table of the types of a header; takes 0.15 s."""
+    """cffi's table of the types of a header; takes 0.15 s.
+
+    Raises:
+        ImportError: cffi does not understand the header, or we not its answer.
+    """
     # With a table in the cache, none of these is needed.
     import ast
     import tempfile
 
-    from cffi import FFI
+    from cffi import FFI, CDefError, FFIError
 
     ffi = FFI()
-    ffi.cdef(header.decode())
+    try:
+        ffi.cdef(header.decode())
+    except (CDefError, FFIError, UnicodeDecodeError) as error:
+        raise ImportError(f"cffi does not understand the C header: {error}") from error
     ffi.set_source("wgpu_native", None, compiler_verbose=False)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wgpu_native.py"

@@ -160,6 +160,12 @@ def test_the_library_of_each_platform(tmp_path: Path) -> None:
     assert library_path(tmp_path, chosen, "linux") == Path("/opt/libwgpu.so")
 
 
+@pytest.mark.parametrize("header", [b"struct {", b"int a(unknown b);", b"\xff"])
+def test_a_header_that_is_not_understood_is_an_import_error(header: bytes) -> None:
+    with pytest.raises(ImportError, match="the C header"):
+        parse(header)
+
+
 def test_a_missing_package_is_named() -> None:
     with pytest.raises(ImportError, match="no_such_package"):
         find_resources("no_such_package")
