@@ -71,6 +71,11 @@ def add_parser(commands: Subparsers) -> None:
         metavar="N",
         help="end after N findings (default: go on)",
     )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="print every operator with types, rule and kernels that was covered",
+    )
     shared.add_process(parser)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
@@ -112,7 +117,32 @@ def main(options: argparse.Namespace) -> int:
         shared.write_json(options.json, result.document())
     if not quiet:
         show(console, result)
+        if options.coverage:
+            show_coverage(console, result)
     return 1 if result.findings else 0
+
+
+def show_coverage(console: Console, result: Result) -> None:
+    """Prints all that was covered, and what was not."""
+    from tosavk.cli.console import WARN, Column, say, show_table
+
+    console.print()
+    show_table(
+        console,
+        (
+            Column("operator"),
+            Column("types"),
+            Column("rule"),
+            Column("kernels"),
+            Column("program", right=True),
+        ),
+        [
+            (point.operator, point.dtype, point.rule, point.kernels, str(index))
+            for point, index in sorted(result.coverage.points.items())
+        ],
+    )
+    for operator, dtype in result.coverage.missing():
+        say(console, f"not covered: {operator} {dtype}", WARN)
 
 
 def show(console: Console, result: Result) -> None:

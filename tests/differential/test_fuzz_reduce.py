@@ -302,8 +302,9 @@ def test_the_fuzz_command(
 ) -> None:
     plant(monkeypatch, {"good": healthy, "bad": breaks_where(Op.ABS, big)})
     words = ["fuzz", "--in-process", "--seed", "1", "--count", "6", "--backend", "good"]
-    assert main([*words, "--backend", "reference"]) == 0
+    assert main([*words, "--coverage", "--backend", "reference"]) == 0
     shown = capsys.readouterr().out
+    assert "not covered: " in shown
     assert "all agree" in shown
     assert "covered" in shown
     words += ["--backend", "bad", "--json", "-", "--out", str(tmp_path)]
