@@ -88,6 +88,18 @@ def destination_words(dtype: DType, count: int) -> int:
     return (count * dtype.bits + 31) // 32
 
 
+def whole_words(dtype: DType, *lengths: int) -> tuple[DType, int]:
+    """The type to move elements as, and how many of `dtype` one of it holds.
+
+    Where all lengths and distances are whole words, packed elements move as words, which
+    one load and one store do. BOOL does not: any nonzero byte of it becomes 1.
+    """
+    lanes = max(32 // dtype.bits, 1)
+    if lanes == 1 or dtype is DType.BOOL or any(n % lanes for n in lengths):
+        return dtype, 1
+    return DType.INT32, lanes
+
+
 @dataclass(slots=True)
 class PlanBuilder:
     """Collects the dispatches of one program.
@@ -194,18 +206,23 @@ class PlanBuilder:
     ) -> None:
         """Emits `target[c] = source[offset + sum c_k * strides_k]`."""
         dims, (walk,) = collapse(target.shape, (tuple(strides),))
-        count = elements(target.shape)
+        dtype, lanes = target.dtype, 1
+        if walk[-1] == 1:
+            dtype, lanes = whole_words(dtype, dims[-1], *walk[:-1], offset)
+        dims = (*dims[:-1], dims[-1] // lanes)
+        walk = (*(step // lanes for step in walk[:-1]), walk[-1])
+        count = elements(dims)
         self.emit(
             "move",
-            spec={"TYPE": target.dtype},
+            spec={"TYPE": dtype},
             params={
                 "count": count,
                 **six("d", dims, fill=1),
                 **six("s", walk, fill=0),
-                "offset": offset,
+                "offset": offset // lanes,
             },
             operands=(source, target),
-            columns=destination_words(target.dtype, count),
+            columns=destination_words(dtype, count),
         )
 
     def emit(

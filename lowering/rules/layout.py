@@ -13,6 +13,7 @@ from tosavk.lowering.builder import (
     destination_words,
     element_strides,
     six,
+    whole_words,
 )
 from tosavk.lowering.graph import Operator
 from tosavk.lowering.rules.elementwise import emit_select, literal_word
@@ -65,21 +66,28 @@ def concat(op: Operator, build: PlanBuilder) -> None:
     assert isinstance(axis, int)
     target = build.result(op.outputs[0])
     inner = math.prod(target.shape[axis + 1 :])
-    row = target.shape[axis] * inner
+    sources = [build.value(name) for name in op.inputs]
+    lengths = [source.shape[axis] * inner for source in sources]
+    # All parts or none: words that two parts share are written one after the other.
+    dtype, lanes = whole_words(target.dtype, *lengths)
+    row = target.shape[axis] * inner // lanes
     begin = 0
-    for name in op.inputs:
-        source = build.value(name)
-        length = source.shape[axis] * inner
-        packed = target.dtype.bits < 32
-        count = elements(target.shape if packed else source.shape)
+    for source, length in zip(sources, lengths, strict=True):
+        packed = dtype.bits < 32
+        count = elements(target.shape if packed else source.shape) // lanes
         build.emit(
             "concat",
-            spec={"TYPE": target.dtype},
-            params={"count": count, "row": row, "begin": begin, "length": length},
+            spec={"TYPE": dtype},
+            params={
+                "count": count,
+                "row": row,
+                "begin": begin,
+                "length": length // lanes,
+            },
             operands=(source, target),
-            columns=destination_words(target.dtype, count),
+            columns=destination_words(dtype, count),
         )
-        begin += length
+        begin += length // lanes
 
 
 def pad(op: Operator, build: PlanBuilder) -> None:
@@ -136,21 +144,34 @@ def _remap(
     fill: int,
 ) -> None:
     source = build.value(op.inputs[0])
-    count = elements(target.shape)
+    dtype, lanes = target.dtype, 1
+    if target.shape:
+        dtype, lanes = whole_words(
+            dtype, target.shape[-1], source.shape[-1], before[-1]
+        )
+    wanted, given = (_fewer(v.shape, lanes) for v in (target, source))
+    if lanes > 1:
+        fill *= 0xFFFF_FFFF // ((1 << 32 // lanes) - 1)
+    count = elements(wanted)
     build.emit(
         "remap",
-        spec={"OP": op.op, "TYPE": target.dtype},
+        spec={"OP": op.op, "TYPE": dtype},
         params={
             "count": count,
-            **six("d", target.shape, fill=1),
-            **six("e", source.shape, fill=1),
-            **six("s", element_strides(source.shape), fill=0),
-            **six("p", before, fill=0),
+            **six("d", wanted, fill=1),
+            **six("e", given, fill=1),
+            **six("s", element_strides(given), fill=0),
+            **six("p", _fewer(before, lanes), fill=0),
             "fill": fill,
         },
         operands=(source, target),
-        columns=destination_words(target.dtype, count),
+        columns=destination_words(dtype, count),
     )
+
+
+def _fewer(numbers: tuple[int, ...], lanes: int) -> tuple[int, ...]:
+    """Numbers of elements with the last one in words of `lanes` elements."""
+    return (*numbers[:-1], numbers[-1] // lanes) if numbers else numbers
 
 
 def gather(op: Operator, build: PlanBuilder) -> None:
@@ -158,11 +179,13 @@ def gather(op: Operator, build: PlanBuilder) -> None:
     values, indices = build.value(op.inputs[0]), build.value(op.inputs[1])
     target = build.result(op.outputs[0])
     n, w, c = target.shape
-    count = elements(target.shape)
+    dtype, lanes = whole_words(target.dtype, c)
+    c //= lanes
+    count = n * w * c
     build.emit(
         "gather",
-        spec={"TYPE": target.dtype},
+        spec={"TYPE": dtype},
         params={"count": count, "n": n, "k": values.shape[1], "w": w, "c": c},
         operands=(values, indices, target),
-        columns=destination_words(target.dtype, count),
+        columns=destination_words(dtype, count),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tosavk.core.dtypes import elements
-from tosavk.lowering.builder import PlanBuilder, destination_words
-from tosavk.lowering.graph import Operator
+from tosavk.core.dtypes import DType, elements
+from tosavk.lowering.builder import PlanBuilder, destination_words, whole_words
+from tosavk.lowering.graph import Operator, ResizeMode
 
 
 def resize(op: Operator, build: PlanBuilder) -> None:
@@ -14,15 +14,22 @@ def resize(op: Operator, build: PlanBuilder) -> None:
     offset = build.integers(op, op.inputs[2])
     mode = op.attributes["mode"]
     assert isinstance(mode, int)
-    count = elements(target.shape)
+    types = source.dtype, target.dtype
+    channels = source.shape[3]
+    if mode == ResizeMode.NEAREST and types[0] is types[1]:
+        dtype, lanes = whole_words(types[0], channels)
+        channels //= lanes
+        # Moved as they are, words may well be called FP32: that kernel is specialised.
+        types = (DType.FP32,) * 2 if lanes > 1 else (dtype, dtype)
+    count = elements((*target.shape[:3], channels))
     build.emit(
         "resize",
-        spec={"MODE": mode, "TYPE": source.dtype, "Y_TYPE": target.dtype},
+        spec={"MODE": mode, "TYPE": types[0], "Y_TYPE": types[1]},
         params={
             "count": count,
             "ih": source.shape[1],
             "iw": source.shape[2],
-            "c": source.shape[3],
+            "c": channels,
             "oh": target.shape[1],
             "ow": target.shape[2],
             "scale_y_n": scale[0],
@@ -33,5 +40,5 @@ def resize(op: Operator, build: PlanBuilder) -> None:
             "offset_x": offset[1],
         },
         operands=(source, target),
-        columns=destination_words(target.dtype, count),
+        columns=destination_words(types[1], count),
     )

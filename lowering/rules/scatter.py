@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosavk.core.dtypes import DType, elements
-from tosavk.lowering.builder import PlanBuilder, destination_words
+from tosavk.core.dtypes import DType
+from tosavk.lowering.builder import PlanBuilder, destination_words, whole_words
 from tosavk.lowering.graph import Operator
 
 
@@ -32,11 +32,13 @@ def scatter(op: Operator, build: PlanBuilder) -> None:
         operands=(indices, rows),
         columns=n * w,
     )
-    count = elements(target.shape)
+    dtype, lanes = whole_words(target.dtype, c)
+    c //= lanes
+    count = n * k * c
     build.emit(
         "scatter",
-        spec={"TYPE": target.dtype},
+        spec={"TYPE": dtype},
         params={"count": count, "k": k, "w": w, "c": c},
         operands=(values, rows, source, target),
-        columns=destination_words(target.dtype, count),
+        columns=destination_words(dtype, count),
     )
