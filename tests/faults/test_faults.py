@@ -303,12 +303,21 @@ def test_a_pipeline_cache_that_cannot_be_read_or_made_is_done_without(
         nothing_left(stage.door)
 
 
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "_matrix_shapes"),
+        (
+            "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV",
+            "_matrix_grids",
+        ),
+    ],
+)
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("fail", [1, 2])
 def test_a_device_that_cannot_tell_its_matrix_shapes_has_none(
-    code: str, fail: int
+    code: str, fail: int, name: str, ask: str
 ) -> None:
-    name = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
     asked = 0
 
     def query(device: Any, count: Any, found: Any) -> int:  # noqa: ANN401
@@ -319,7 +328,7 @@ def test_a_device_that_cannot_tell_its_matrix_shapes_has_none(
         return CODES[code][0] if asked == fail else 0
 
     calls = cast(_ffi.Calls, SimpleNamespace(**{name: query}))
-    assert probe._matrix_shapes(calls, NULL) == ()  # pyright: ignore[reportPrivateUsage]
+    assert getattr(probe, ask)(calls, NULL) == ()
     assert asked == fail
     INJECTED[name] += 1
 
