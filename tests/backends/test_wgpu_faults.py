@@ -159,13 +159,12 @@ def everything(device: WgpuDevice) -> None:
 
 def test_every_creation_may_fail(opened: WgpuDevice, door: Door) -> None:
     everything(opened)
-    # Pipelines, modules and layouts belong to the device.
+    # Pipelines and layouts belong to the device.
     kept = door.objects()
     assert set(kept) <= {
         "BindGroupLayout",
         "ComputePipeline",
         "PipelineLayout",
-        "ShaderModule",
     }
     opened.pipelines.free()
     assert door.objects() == {}
