@@ -91,6 +91,13 @@ int sum_of(uint at, uint length, uint step) {
     return sum;
 }
 
+uint mean_of(Window w, int sum) {
+    int mean = wide_scaled(wide_product(sum, w.multiplier), w.shift, false);
+    int limit = int(lane_mask(TYPE) >> 1);
+    int y_zero = zeros[1];
+    return uint(clamp(mean, -limit - 1 - y_zero, limit - y_zero) + y_zero) & lane_mask(TYPE);
+}
+
 uint averaged(Window w, uint channel) {
     int sum = 0;
     for (uint iy = w.rows.x; iy < w.rows.y; iy++) {
@@ -101,10 +108,25 @@ uint averaged(Window w, uint channel) {
             sum += sum_of((row * iw + w.columns.x) * c + channel, w.columns.y - w.columns.x, c);
         }
     }
-    int mean = wide_scaled(wide_product(sum, w.multiplier), w.shift, false);
-    int limit = int(lane_mask(TYPE) >> 1);
-    int y_zero = zeros[1];
-    return uint(clamp(mean, -limit - 1 - y_zero, limit - y_zero) + y_zero) & lane_mask(TYPE);
+    return mean_of(w, sum);
+}
+
+// Four INT8 channels from `channel` on; it and c are multiples of four.
+uint averaged_fours(Window w, uint channel) {
+    ivec4 sums = ivec4(0);
+    uint step = c >> 2;
+    for (uint iy = w.rows.x; iy < w.rows.y; iy++) {
+        uint at = ((w.image * ih + iy) * iw + w.columns.x) * step + (channel >> 2);
+        for (uint ix = w.columns.x; ix < w.columns.y; ix++) {
+            int v = int(x_words[at]);
+            at += step;
+            sums += ivec4(v << 24, v << 16, v << 8, v) >> 24;
+        }
+    }
+    sums -= int((w.rows.y - w.rows.x) * (w.columns.y - w.columns.x)) * zeros[0];
+    uint result = 0u;
+    for (uint k = 0u; k < 4u; k++) result |= place(INT8, mean_of(w, sums[k]), k);
+    return result;
 }
 
 // Element i of (n, ih, ow, c).
@@ -129,6 +151,10 @@ void main() {
     uint result = present < lanes ? y_words[i] & (0xFFFFFFFFu << (present * (32u / lanes))) : 0u;
     uint channel = first % c;
     Window w = window_at(first / c);
+    if (TYPE == INT8 && STAGE != COLUMNS && (run_time(c) & 3u) == 0u) {
+        y_words[i] = averaged_fours(w, channel);
+        return;
+    }
     for (uint k = 0u; k < present; k++) {
         if (channel == c) {
             channel = 0u;

@@ -53,6 +53,14 @@ fn along_row(row: u32, columns: vec2<u32>, channel: u32) -> i32 {
     return sum - i32(columns.y - columns.x) * zeros[0];
 }
 
+// A sum of taps, scaled by their reciprocal, as a lane.
+fn mean_of(sum: i32, taps: u32, multiplier: u32) -> u32 {
+    let mean = scaled_down(product(sum, bitcast<i32>(multiplier)), 30u + places(taps), false);
+    let top = bitcast<i32>(lane_mask(TYPE) >> 1u);
+    let near = clamp(mean, -0x100000, 0x100000);
+    return bitcast<u32>(clamp(near + zeros[1], -top - 1, top)) & lane_mask(TYPE);
+}
+
 fn averaged(e: u32) -> u32 {
     let channel = e % params.c;
     let pixel = e / params.c;
@@ -70,12 +78,29 @@ fn averaged(e: u32) -> u32 {
         }
     }
     let taps = (rows.y - rows.x) * (columns.y - columns.x);
-    let power = places(taps);
-    let multiplier = bitcast<i32>(reciprocal(taps, power));
-    let mean = scaled_down(product(sum, multiplier), 30u + power, false);
-    let top = bitcast<i32>(lane_mask(TYPE) >> 1u);
-    let near = clamp(mean, -0x100000, 0x100000);
-    return bitcast<u32>(clamp(near + zeros[1], -top - 1, top)) & lane_mask(TYPE);
+    return mean_of(sum, taps, reciprocal(taps, places(taps)));
+}
+
+// Four INT8 channels of word `i`, where the channels are whole words.
+fn averaged_four(i: u32) -> u32 {
+    let across = params.c / 4u;
+    let pixel = i / across;
+    let columns = clip(pixel % params.ow, params.sw, params.pad_left, params.kw, params.iw);
+    let out_row = pixel / params.ow;
+    let rows = clip(out_row % params.oh, params.sh, params.pad_top, params.kh, params.ih);
+    let first = (out_row / params.oh) * params.ih;
+    let taps = (rows.y - rows.x) * (columns.y - columns.x);
+    var sum = vec4<i32>(-zeros[0] * i32(taps));
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            let word = x[((first + iy) * params.iw + ix) * across + i % across];
+            let high = vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u);
+            sum += bitcast<vec4<i32>>(high) >> vec4<u32>(24u);
+        }
+    }
+    let multiplier = reciprocal(taps, places(taps));
+    return mean_of(sum.x, taps, multiplier) | (mean_of(sum.y, taps, multiplier) << 8u)
+        | (mean_of(sum.z, taps, multiplier) << 16u) | (mean_of(sum.w, taps, multiplier) << 24u);
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -95,6 +120,10 @@ fn main(
     }
     let lanes = lanes_of(TYPE);
     if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
+    if (TYPE == INT8 && STAGE == 0u && params.c % 4u == 0u) {
+        y[i] = averaged_four(i);
+        return;
+    }
     var word = 0u;
     var keep = 0u;
     for (var k = 0u; k < lanes; k++) {

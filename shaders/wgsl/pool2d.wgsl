@@ -86,6 +86,27 @@ fn largest_integer(first: u32, rows: vec2<u32>, columns: vec2<u32>, channel: u32
     return narrow_int(TYPE, best);
 }
 
+// Four INT8 channels at once, from `element` on; both it and the channels are multiples of four.
+fn largest_four(element: u32) -> u32 {
+    let across = params.c / 4u;
+    let pixel = element / params.c;
+    let columns = clip(pixel % params.ow, params.sw, params.pad_left, params.kw, params.iw);
+    let out_row = pixel / params.ow;
+    let rows = clip(out_row % params.oh, params.sh, params.pad_top, params.kh, params.ih);
+    let first = (out_row / params.oh) * params.ih;
+    var best = vec4<i32>(-128);
+    for (var iy = rows.x; iy < rows.y; iy++) {
+        for (var ix = columns.x; ix < columns.y; ix++) {
+            let place = (first + iy) * params.iw + ix;
+            let word = x_words[place * across + (element / 4u) % across];
+            let high = vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u);
+            best = max(best, bitcast<vec4<i32>>(high) >> vec4<u32>(24u));
+        }
+    }
+    let bytes = bitcast<vec4<u32>>(best) & vec4<u32>(0xffu);
+    return bytes.x + bytes.y * 0x100u + bytes.z * 0x10000u + bytes.w * 0x1000000u;
+}
+
 fn pooled(element: u32) -> u32 {
     let channel = element % params.c;
     let pixel = element / params.c;
@@ -111,6 +132,10 @@ fn main(
     let lanes = lanes_of(TYPE);
     let begin = i * lanes;
     if (begin >= params.count) { return; }
+    if (OP != 2u && TYPE == INT8 && params.c % 4u == 0u) {
+        y_words[i] = largest_four(begin);
+        return;
+    }
     let end = min(begin + lanes, params.count);
     // The lanes beyond the tensor stay as they are.
     var result = 0u;

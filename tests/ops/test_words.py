@@ -108,3 +108,25 @@ def test_words_move_where_rows_are_whole_words(dtype: DType) -> None:
     else:
         assert sum(moved[8]) >= 10
         assert sum(moved[5]) <= sum(moved[8]) - 6
+
+
+@pytest.mark.parametrize("channels", [4, 12, 6, 1])
+def test_pools_of_whole_words(opened: Devices, gpu_device: str, channels: int) -> None:
+    """INT8 pools, four channels at a time where rows are whole words."""
+    b = Builder()
+    feeds = {"x": patterns(DType.INT8, 2, 5, 6, channels)}
+    x = b.input("x", DType.INT8, (2, 5, 6, channels))
+    for zeros in ((0, 0), (-128, 127), (127, -128)):
+        points = [b.const(np.array([zero], np.int8)) for zero in zeros]
+        for kernel, pad in (((2, 2), (1, 1, 1, 1)), ((5, 3), (0, 0, 2, 1))):
+            b.output(
+                b.avg_pool2d(
+                    x, kernel, pad=pad, input_zp=points[0], output_zp=points[1]
+                )
+            )
+    b.output(b.max_pool2d(x, (3, 2), pad=(2, 2, 1, 1)))
+    b.output(b.max_pool2d(x, (5, 6), stride=(3, 5)))
+    graph = load_graph(b.build())
+    expected = evaluate(graph, feeds)
+    for name, found in opened.run(gpu_device, graph, feeds).items():
+        assert np.array_equal(found, expected[name]), name
