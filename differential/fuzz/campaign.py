@@ -23,11 +23,10 @@ from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.coverage import Coverage, Point
 from tosavk.differential.fuzz.files import write_case
 from tosavk.differential.fuzz.generator import Generator, Made
-from tosavk.differential.fuzz.judge import Finding, Key, Kind, operator_types
+from tosavk.differential.fuzz.judge import Finding, Key, Kind, named_key
 from tosavk.differential.fuzz.reduce import reduce_case
 from tosavk.differential.fuzz.remote import COMMAND, LIMIT_S, Died, RemoteBench, Wanted
 from tosavk.differential.fuzz.shrink import weight
-from tosavk.lowering.builder import CONSTANT_OPS
 
 JOURNAL = "journal.jsonl"
 REDUCING = 300
@@ -357,7 +356,7 @@ class _Campaign:
         made = self._generator.make(index)
         text = f"{death} (program {index} of seed {made.seed})"
         case, tried = self._smaller(made.case, death)
-        key = _named(case, death.kind)
+        key = named_key(case, death.kind)
         if not self._seen(index, key):
             labels = (death.backend,) if death.backend else self._bench.labels
             filed = Filed(key, text, labels, made.seed, [index], tried=tried)
@@ -399,15 +398,6 @@ class _Campaign:
             progress=lambda text: self._progress(f"reducing {kind}: {text}"),
         )
         return found.case, found.tried
-
-
-def _named(case: Case, kind: Kind) -> Key:
-    """The key of a death: with the operator where only one is left."""
-    block = case.graph.main
-    work = [op for op in block.operators if op.op not in CONSTANT_OPS]
-    if len(work) != 1:
-        return Key(kind, "", "")
-    return Key(kind, work[0].op.name, operator_types(work[0], block.tensors))
 
 
 class _Journal:

@@ -31,6 +31,7 @@ from tosavk.differential.fuzz.validated import VULKAN, Validated
 from tosavk.differential.operators import LOAD, check_operators
 from tosavk.differential.result import Ending, OperatorComparison
 from tosavk.differential.sides import REFERENCE, Side, ending_of, keeps_state, same_bits
+from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.errors import AdmissionError, VerifyError
 from tosavk.lowering.graph import Graph, Operator, Tensor
 from tosavk.lowering.lower import Lowered, lower_graph
@@ -525,6 +526,15 @@ def operator_types(op: Operator, tensors: Mapping[str, Tensor]) -> str:
     names = (*op.inputs[:1], *op.outputs[:1])
     found = dict.fromkeys(tensors[n].dtype.name for n in names)
     return "-".join(found)
+
+
+def named_key(case: Case, kind: Kind) -> Key:
+    """A key of a kind: with the operator, where only one is left."""
+    block = case.graph.main
+    work = [op for op in block.operators if op.op not in CONSTANT_OPS]
+    if len(work) != 1:
+        return Key(kind, "", "")
+    return Key(kind, work[0].op.name, operator_types(work[0], block.tensors))
 
 
 def has_key(verdict: Verdict, key: Key) -> bool:

@@ -10,7 +10,7 @@ from typing import Protocol
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import FolderStore, write_case
 from tosavk.differential.fuzz.inside import look_inside
-from tosavk.differential.fuzz.judge import Finding, Key, Kind
+from tosavk.differential.fuzz.judge import Finding, Key, Kind, named_key
 from tosavk.differential.fuzz.reduce import BUDGET, digest, reduce_case
 from tosavk.differential.fuzz.shrink import weight
 
@@ -111,6 +111,9 @@ def reduce_finding(
     )
     again = bench.examine(found.case, key.kind)
     text = next((f.text for f in again if f.key == key), finding.text)
+    if not key.op:
+        # What ends a process says of no operator that it was the one.
+        key = named_key(found.case, key.kind)
     outcome = Outcome(
         key,
         text,

@@ -3,15 +3,25 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from tosavk.core.dtypes import DType
 from tosavk.core.errors import InitError, InvalidArgument
+from tosavk.differential.fuzz import remote
 from tosavk.differential.fuzz.campaign import Request, Result, fuzz
+from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import read_case
-from tosavk.differential.fuzz.generator import Generator
+from tosavk.differential.fuzz.generator import SPAN, Generator
 from tosavk.differential.fuzz.judge import Kind
+from tosavk.differential.fuzz.reducing import reduce_finding
+from tosavk.differential.fuzz.remote import RemoteBench, Wanted
+from tosavk.differential.process import Message, Process
 from tosavk.lowering.graph import Op
+from tosavk.lowering.program import load_graph
+from tosavk.lowering.tosa.builder import Builder
 
 TESTS = Path(__file__).resolve().parents[1]
 OP = Op.CONCAT
@@ -39,6 +49,15 @@ main()
 """
 
 
+def worker(folder: Path, how: str, opening: str) -> Path:
+    """A script that judges, with a backend that dies of an operator."""
+    script = folder / "worker.py"
+    script.write_text(
+        WORKER.format(tests=str(TESTS), op=OP.name, how=how, opening=opening)
+    )
+    return script
+
+
 def run(
     folder: Path,
     how: str = "pass",
@@ -50,10 +69,7 @@ def run(
     optional: bool = False,
     reducing: int = 300,
 ) -> Result:
-    script = folder / "worker.py"
-    script.write_text(
-        WORKER.format(tests=str(TESTS), op=OP.name, how=how, opening=opening)
-    )
+    script = worker(folder, how, opening)
     return fuzz(
         Request(
             seed=1,
@@ -143,4 +159,42 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert run(tmp_path, count=5).fresh == 5
     result = run(tmp_path, count=9)
     assert (result.fresh, result.done) == (4, 9)
+    assert not result.findings
+
+
+def test_reduce_finds_what_ends_the_process(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", DType.FP32, (2, 3))
+    b.output(b.negate(b.concat([b.abs(x), x], 0)))
+    inputs = {"x": np.ones((2, 3), np.float32)}
+    case = Case(load_graph(b.build()), (inputs,))
+    wanted = Wanted(
+        seed=0,
+        backends=("good", "bad"),
+        command=(sys.executable, str(worker(tmp_path, "os.abort()", "pass"))),
+    )
+    with RemoteBench(wanted) as bench:
+        found = reduce_finding(case, bench, tmp_path / "small", budget=8)
+    assert found.key is not None
+    assert (found.key.kind, found.key.op) == (Kind.CRASHED, OP.name)
+    assert found.backends == ("bad",)
+    assert found.after[0] == 1
+
+
+def test_a_process_is_replaced_after_many_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "RENEWED", 1)
+    started: list[int] = []
+
+    right = Process.ask
+
+    def ask(process: Process, *words: Any) -> Message:  # noqa: ANN401
+        started.append(process.pid)
+        return right(process, *words)
+
+    monkeypatch.setattr(Process, "ask", ask)
+    result = run(tmp_path, count=SPAN + 2)
+    assert len(set(started)) == 2
+    assert result.done == SPAN + 2
     assert not result.findings
