@@ -43,6 +43,9 @@ the operands that the device itself had, and a branch or loop as a whole. Plans 
 that shares nothing with what makes them ([fuzzing](fuzzing.md)). The tool refuses faults in code that the reference or
 that check uses.
 
+A text that is replaced need not change a result. Two of the first table did not (a sum written the other way round; a
+column that the next part of a CONCAT writes again): they were no faults, and others took their place.
+
 **The right operator** is fixed in the table beforehand. For a fault of the plan (marked *) it is one whose dispatch has another
 barrier, place or value in the reduced program than what the unchanged tree makes of it.
 """
