@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import _cffi_backend
 
@@ -235,7 +235,8 @@ def parse(header: bytes) -> Table:
 
 def pack(key: bytes, table: Table) -> bytes:
     """The content of a cache file."""
-    payload = json.dumps(_to_json(table)).encode()
+    parts = {name: _to_json(part) for name, part in table.items()}
+    payload = json.dumps(parts).encode()
     return MAGIC + key + hashlib.sha256(payload).digest() + payload
 
 
@@ -260,13 +261,11 @@ def unpack(key: bytes, content: bytes) -> Table:
 
 
 def _to_json(value: Any) -> Any:  # noqa: ANN401 - a part of a table
-    """Bytes become text, byte by byte."""
+    """Bytes become text, byte by byte, and tuples lists."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, tuple):
-        return [_to_json(part) for part in value]
-    if isinstance(value, dict):
-        return {name: _to_json(part) for name, part in value.items()}
+        return [_to_json(part) for part in cast("tuple[Any, ...]", value)]
     return value
 
 
@@ -274,5 +273,5 @@ def _from_json(value: Any) -> Any:  # noqa: ANN401 - a part of a table
     if isinstance(value, str):
         return value.encode("latin-1")
     if isinstance(value, list):
-        return tuple(_from_json(part) for part in value)
+        return tuple(_from_json(part) for part in cast("list[Any]", value))
     return value

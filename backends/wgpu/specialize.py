@@ -24,16 +24,16 @@ _WORD = 0xFFFFFFFF
 _WORD_BITS = 32
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBERS: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "/": operator.floordiv,
-    "%": operator.mod,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
+    "+": int.__add__,
+    "-": int.__sub__,
+    "*": int.__mul__,
+    "&": int.__and__,
+    "|": int.__or__,
+    "^": int.__xor__,
+    "/": int.__floordiv__,
+    "%": int.__mod__,
+    "<<": int.__lshift__,
+    ">>": int.__rshift__,
 }
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -328,7 +328,7 @@ class _Specializer:
         if sign == "!" and isinstance(inner.value, bool):
             return _literal(not inner.value)
         if sign == "~" and inner.value is not None:
-            return _literal(~inner.value & _WORD)
+            return _literal(int(inner.value) ^ _WORD)
         return _Result(sign + inner.text)
 
     def _binary(self, node: Node, scope: Scope) -> _Result:
