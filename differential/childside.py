@@ -261,8 +261,10 @@ class ChildSide:
             if self.ran and not self.is_reference:
                 try:
                     answer = self._process.ask({"do": "traits"})
-                except Refused:
+                except Refused as error:
                     # It excuses nothing then.
+                    if error.ending is Ending.LOST:
+                        self._note(error)
                     return frozenset()
                 except ProcessEnded as error:
                     self._note(error)

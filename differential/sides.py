@@ -350,9 +350,10 @@ class Side:
             if self._accelerator is not None and not self.is_reference:
                 try:
                     self._notes.traits = traits(self._accelerator)
-                except Error:
+                except Error as error:
                     # It excuses nothing then.
-                    self._notes.traits = frozenset()
+                    if ending_of(error) is Ending.LOST:
+                        self._note(error)
         return self._notes.traits
 
     def dismiss(self) -> None:

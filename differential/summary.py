@@ -21,7 +21,7 @@ def distance(c: Comparison) -> str:
     elif c.rule in ("same bits", "exact"):
         text += f"; the rule ({c.rule}) allows none"
     if worst.excess is not None and not c.agreed:
-        text += f", so it is broken {worst.excess:.3g} times over"
+        text += f", so this is {worst.excess:.3g} times as much"
     return text
 
 

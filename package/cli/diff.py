@@ -50,14 +50,7 @@ def add_parser(commands: Subparsers) -> None:
         help="compare every operator and name the first that differs (always done "
         "when reference takes part)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=shared.whole_number,
-        default=_LIMIT_S,
-        metavar="S",
-        help="seconds without a sign of life after which a backend counts as hanging "
-        f"and is ended; 0: never (default {_LIMIT_S})",
-    )
+    shared.add_process(parser, limit_s=_LIMIT_S)
     parser.add_argument(
         "--reduce",
         metavar="DIR",
@@ -137,7 +130,9 @@ def _request(options: argparse.Namespace) -> DiffRequest:
         seed=options.seed,
         numerics=parse_numerics(options.numerics),
         node_by_node=options.node_by_node,
-        children=Children(limit_s=float(options.timeout)),
+        children=None
+        if options.in_process
+        else Children(limit_s=float(options.timeout)),
         command=command(options),
         environment=tuple(
             (name, os.environ[name]) for name in DRIVER_VARIABLES if name in os.environ
@@ -177,6 +172,8 @@ def command(options: argparse.Namespace) -> tuple[str, ...]:
     words += [*diff_inputs.words(options), "--numerics", options.numerics]
     if options.node_by_node:
         words.append("--node-by-node")
+    if options.in_process:
+        words.append("--in-process")
     if options.timeout != _LIMIT_S:
         words += ["--timeout", str(options.timeout)]
     return tuple(words)

@@ -163,9 +163,10 @@ def _outcome(c: Comparison) -> tuple[str, str]:
 
 def _share(item: OperatorComparison, c: Comparison) -> tuple[str, str]:
     """What the operator adds to the error of this result, and what it was given."""
-    for share in item.shares:
-        if share.tensor == c.tensor and share.backend in (c.left, c.right):
-            return f"{share.contributed:.1e}", f"{share.inherited:.1e}"
+    for label in (c.left, c.right):
+        for share in item.shares:
+            if (share.tensor, share.backend) == (c.tensor, label):
+                return f"{share.contributed:.1e}", f"{share.inherited:.1e}"
     return "", ""
 
 
@@ -186,7 +187,11 @@ def _show_operators(console: Console, result: DiffResult) -> None:
         if not c.agreed
     ]
     if rows:
-        say(console, "operators that differ on equal inputs")
+        say(
+            console,
+            "operators that differ on equal inputs, with their own error and that of "
+            "what they were given",
+        )
         show_table(
             console,
             (
@@ -196,8 +201,8 @@ def _show_operators(console: Console, result: DiffResult) -> None:
                 Column("against", least=12),
                 Column("outcome"),
                 Column("ulp", right=True),
-                Column("own error", right=True),
-                Column("inherited", right=True),
+                Column("own", right=True),
+                Column("given", right=True),
             ),
             rows[:_SHOWN],
         )

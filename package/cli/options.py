@@ -58,20 +58,20 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_process(parser: argparse.ArgumentParser) -> None:
-    """--timeout and --in-process, of what judges many programs."""
+def add_process(parser: argparse.ArgumentParser, *, limit_s: int = 60) -> None:
+    """--timeout and --in-process, of what runs drivers in processes of their own."""
     parser.add_argument(
         "--timeout",
         type=whole_number,
-        default=60,
+        default=limit_s,
         metavar="S",
         help="seconds without a sign of life after which a backend counts as hanging "
-        "and is ended; 0: never (default 60)",
+        f"and is ended; 0: never (default {limit_s})",
     )
     parser.add_argument(
         "--in-process",
         action="store_true",
-        help="judge in this process: a driver that crashes or hangs takes it along",
+        help="run all in this process: a driver that crashes or hangs takes it along",
     )
 
 

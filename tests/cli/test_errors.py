@@ -176,7 +176,7 @@ def test_devices(
     assert "several" in complaint(4, "run", model, *shape, "--backend", "open_two")
     assert "refused" in complaint(4, "run", model, *shape, "--backend", "open_broken")
     two = ("--backend", "good", "--backend", "open_two")
-    assert "several" in complaint(4, "diff", model, *shape, *two)
+    assert "several" in complaint(4, "diff", "--in-process", model, *shape, *two)
     unknown = ("--backend", "good", "--backend", "metal")
     assert "'metal'" in complaint(2, "diff", model, *shape, *unknown)
     assert "two" in complaint(2, "diff", model, *shape, "--backend", "good")
