@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tosavk.core.blocks import Releasing
 from tosavk.core.descriptors import BufferDesc, BufferInfo, BufferUsage, unsigned
 from tosavk.core.device import Allocation
 from tosavk.core.errors import (
@@ -38,13 +38,12 @@ PORT_CHUNK = 4 << 20
 
 
 @final
-class Buffer:
+class Buffer(Releasing):
     """A handle of a buffer.
 
     Made by `Context.allocate_buffer` and `Context.import_host_buffer`.
 
-    A context manager: leaving the block releases it. If the block is left by an
-    exception while the buffer is in use, the buffer lives on until its users end.
+    A context manager: see `core.blocks.Releasing`.
     """
 
     __slots__ = (
@@ -268,21 +267,6 @@ class Buffer:
         """Frees it with its context; only the model calls this."""
         if self._allocation is not None:
             self._free()
-
-    def __enter__(self) -> Self:
-        """The buffer itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Releases the buffer unless that has been done."""
-        if self._allocation is not None and not self._scope.shared.forked:
-            with suppress(*((Busy,) if error is not None else ())):
-                self.release()
 
     def __del__(self) -> None:
         """Frees the memory, after the device is idle if it is in flight."""

@@ -10,13 +10,12 @@ launches, and does nothing else. Source: docs/accelerator.md, "Prepared submissi
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from types import TracebackType
-from typing import NoReturn, Self, final
+from typing import NoReturn, final
 
 from tosavk.core.bindings import Resolved, describe
+from tosavk.core.blocks import Releasing
 from tosavk.core.descriptors import EventState
 from tosavk.core.device import Recording
 from tosavk.core.errors import Busy, Released
@@ -31,13 +30,12 @@ _new = object.__new__
 
 
 @final
-class Prepared:
+class Prepared(Releasing):
     """A handle of a prepared submission; made by `Context.prepare`.
 
     It owns one of the context's submission slots and keeps its program and buffers
-    alive; they cannot be released before it. A context manager: leaving the block
-    releases it. If the block is left by an exception while a launch is in flight, it
-    lives on until that ends.
+    alive; they cannot be released before it. A context manager: see
+    `core.blocks.Releasing`.
     """
 
     __slots__ = (
@@ -191,21 +189,6 @@ class Prepared:
         if not slot.flying:
             self._scope.ring.give_back(slot)
             self._scope.destroy_if_unused()
-
-    def __enter__(self) -> Self:
-        """The prepared submission itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Releases it unless that has been done."""
-        if self._slot is not None and not self._shared.forked:
-            with suppress(*((Busy,) if error is not None else ())):
-                self.release()
 
     def __del__(self) -> None:
         """Gives the slot back, or leaves it to the event of its last launch."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from types import TracebackType
-from typing import Self, final
+from typing import final
 
+from tosavk.core.blocks import Releasing
 from tosavk.core.device import LoadedProgram
 from tosavk.core.errors import Busy, Released
 from tosavk.core.guards import DEAD, Guard
@@ -14,11 +13,10 @@ from tosavk.core.scope import Scope
 
 
 @final
-class Program:
+class Program(Releasing):
     """A handle of a loaded program; made by `Context.load_program`.
 
-    A context manager: leaving the block releases it. If the block is left by an
-    exception while the program is in use, it lives on until its users end.
+    A context manager: see `core.blocks.Releasing`.
     """
 
     __slots__ = (
@@ -88,21 +86,6 @@ class Program:
         """Frees it with its context; only the model calls this."""
         if self._loaded is not None:
             self._free()
-
-    def __enter__(self) -> Self:
-        """The program itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Releases the program unless that has been done."""
-        if self._loaded is not None and not self._scope.shared.forked:
-            with suppress(*((Busy,) if error is not None else ())):
-                self.release()
 
     def __del__(self) -> None:
         """Unloads the program, after the device is idle if it is in flight."""
