@@ -17,17 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.core.dtypes import DType, elements
+from tosavk.core.dtypes import DType
 from tosavk.core.plan import Plan
 from tosavk.lowering.builder import (
     PlanBuilder,
     Value,
-    destination_words,
     element_strides,
-    six,
 )
 from tosavk.lowering.graph import Op, Operator
-from tosavk.lowering.rules.integers import filled_bytes, number_row
+from tosavk.lowering.rules.integers import filled_bytes, number_row, padded
 from tosavk.lowering.rules.operands import round_up
 
 NEED = "int8_dot"
@@ -111,23 +109,8 @@ def dot_weights(build: PlanBuilder, name: str, *, width: int) -> Value:
     )
     wanted = (taps, depth // _LANES, width, _LANES)
     strides = element_strides((oc, taps, depth // _LANES, _LANES))
-    target = build.temporary(DType.INT8, wanted)
-    count = elements(wanted)
-    build.emit(
-        "remap",
-        spec={"OP": Op.PAD, "TYPE": DType.INT8},
-        params={
-            "count": count,
-            **six("d", wanted, fill=1),
-            **six("e", (taps, depth // _LANES, oc, _LANES), fill=1),
-            **six("s", [strides[axis] for axis in (1, 2, 0, 3)], fill=0),
-            **six("p", (0,) * len(wanted), fill=0),
-            "fill": 0,
-        },
-        operands=(rows, target),
-        columns=destination_words(DType.INT8, count),
-    )
-    return target
+    dims = (taps, depth // _LANES, oc, _LANES)
+    return padded(build, rows, wanted, dims, [strides[axis] for axis in (1, 2, 0, 3)])
 
 
 def _may_be_other(build: PlanBuilder, zero_point: str) -> bool:

@@ -111,8 +111,26 @@ def filled_rows(
         walk: its strides in elements of `source`.
         width: the wanted size of the last axis.
     """
-    wanted = (*dims[:-1], width)
-    target = build.temporary(source.dtype, wanted)
+    return padded(build, source, (*dims[:-1], width), dims, walk)
+
+
+def padded(
+    build: PlanBuilder,
+    source: Value,
+    wanted: Sequence[int],
+    dims: Sequence[int],
+    walk: Sequence[int],
+) -> Value:
+    """A view of `source` with zeros behind it along every axis, at run time.
+
+    Args:
+        build: the plan builder.
+        source: the value.
+        wanted: dimensions of the result.
+        dims: dimensions of the view.
+        walk: its strides in elements of `source`.
+    """
+    target = build.temporary(source.dtype, tuple(wanted))
     count = elements(wanted)
     build.emit(
         "remap",
