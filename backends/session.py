@@ -22,7 +22,12 @@ from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.late import LateChecks
-from tosavk.lowering.lower import Lowered, lower_graph
+from tosavk.lowering.lower import (
+    Lowered,
+    computed_operands,
+    lower_graph,
+    with_outputs,
+)
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.rules.dot import dispatches_dots
 
@@ -91,10 +96,12 @@ class Session(Closing):
         if owns_accelerator:
             self._closing.enter_context(accelerator)
         self.graph: Graph = lowered.graph
-        self.plan: Plan = lowered.plan
         self._runner: FlowRunner | None = None
         self._late = LateChecks.of(lowered.graph.main)
+        self._watched: frozenset[str] = frozenset()
         try:
+            lowered = self._watch(lowered)
+            self.plan: Plan = lowered.plan
             self._context = self._closing.enter_context(accelerator.create_context())
             flow = _own_flow(accelerator, lowered)
             if flow is None:
@@ -111,7 +118,9 @@ class Session(Closing):
             self._closing.close()
             raise
         self.inputs = tuple(_spec(slot) for slot in self.plan.inputs)
-        self.outputs = tuple(_spec(slot) for slot in self.plan.outputs)
+        self.outputs = tuple(
+            _spec(slot) for slot in self.plan.outputs if slot.name not in self._watched
+        )
 
     @property
     def device_name(self) -> str:
@@ -149,7 +158,8 @@ class Session(Closing):
 
         Raises:
             InvalidArgument: an input is missing, unknown, or has a wrong type or shape,
-                or a value that an operator must not be given; nothing has run then.
+                or a value that an operator must not be given (nothing has run then);
+                or the program computed such a value, and there is no result.
             Released: the session is closed.
             ResourceLimit: its loops take more than `max_turns` turns.
             DeviceLost: the device was lost while it ran.
@@ -168,6 +178,10 @@ class Session(Closing):
         for slot in self.plan.outputs:
             raw = self._loaded.read(slot)
             result[slot.name] = unpack(slot.dtype, raw.data, slot.shape)
+        if self._late.operators:
+            self._late.check(result)
+        for name in self._watched:
+            del result[name]
         return result
 
     def close(self) -> None:
@@ -181,6 +195,21 @@ class Session(Closing):
         gives = ", ".join(map(str, self.outputs))
         state = ", closed" if self._closed else ""
         return f"<Session ({takes}) -> ({gives}) on {self.device_name}{state}>"
+
+    def _watch(self, lowered: Lowered) -> Lowered:
+        """Makes values that rules are about outputs, which only the session sees."""
+        if lowered.flow is not None or not self._late.operators:
+            return lowered
+        outputs = lowered.graph.main.outputs
+        names = [n for n in computed_operands(lowered.graph) if n not in outputs]
+        if not names:
+            return lowered
+        self._watched = frozenset(names)
+        return lower_on(
+            self._accelerator.device,
+            with_outputs(lowered.graph, names),
+            numerics=lowered.plan.numerics,
+        )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -328,9 +357,9 @@ def _own_flow(accelerator: Accelerator, lowered: Lowered) -> Flow | None:
     """The flow, if the host must go through it.
 
     A device that evaluates whole graphs takes control flow as it is; variables it does
-    not let anybody see.
+    not let anybody see, and rules about values it does not know.
     """
     flow = lowered.flow
-    if flow is None or flow.variables:
+    if flow is None or flow.variables or flow.checks:
         return flow
     return None if getattr(accelerator.device, "evaluates_graphs", False) else flow
