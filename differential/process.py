@@ -298,9 +298,12 @@ def answering(answer: Callable[[Message, Progress], Message]) -> None:
         time.sleep(2 * _CLOSING_S)
         os._exit(1)
 
+    telling = threading.Lock()
+
     def tell(message: Mapping[str, object]) -> None:
-        answers.write(json.dumps(message).encode() + b"\n")
-        answers.flush()
+        with telling:
+            answers.write(json.dumps(message).encode() + b"\n")
+            answers.flush()
 
     threading.Thread(target=listen, daemon=True).start()
     while (line := questions.get()) is not None:

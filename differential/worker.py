@@ -7,14 +7,16 @@ Tensors go through files in the folder of the diff.
 from __future__ import annotations
 
 import faulthandler
-from contextlib import ExitStack
+import threading
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.registry import open_accelerator
+from tosavk.backends.registry import open_accelerator, parse_spec
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.errors import InvalidArgument
 from tosavk.core.plan import Numerics
@@ -29,6 +31,8 @@ from tosavk.lowering.program import load_graph
 
 Array = NDArray[np.generic]
 
+_BEAT_S = 0.5
+
 
 class Worker:
     """One backend, and what it answers.
@@ -41,6 +45,7 @@ class Worker:
         """Nothing is open yet."""
         self._closing = closing
         self._constants: dict[str, Array] | None = None
+        self._patient = False
 
     def answer(self, question: Message, progress: Progress) -> Message:
         """Answers a question.
@@ -48,6 +53,10 @@ class Worker:
         Raises:
             Error: it cannot be done.
         """
+        with _heartbeat(progress) if self._patient else nullcontext():
+            return self._answer(question, progress)
+
+    def _answer(self, question: Message, progress: Progress) -> Message:
         match question["do"]:
             case "open":
                 return self._open(question, progress)
@@ -83,6 +92,8 @@ class Worker:
             map_file(Path(str(question["model"]))),
             shapes={name: tuple(shape) for name, shape in shapes.items()},
         )
+        # NumPy takes its time with a large model, and is no driver that may hang.
+        self._patient = parse_spec(str(question["spec"]))[0] == "reference"
         self._station = Station(
             self._accelerator,
             self._graph,
@@ -124,6 +135,24 @@ class Worker:
 
     def _written(self, question: Message, arrays: dict[str, Array]) -> Message:
         return {"names": write_arrays(Path(str(question["folder"])), arrays)}
+
+
+@contextmanager
+def _heartbeat(progress: Progress) -> Generator[None]:
+    """Says every few seconds that all is well."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(_BEAT_S):
+            progress("computing")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Where a difference is: what an element was computed from, whose error it is."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tosavk.differential.station import Station
 from tosavk.differential.tensors import ulp_histogram
 from tosavk.differential.windows import windows
 from tosavk.lowering.folding import fold
-from tosavk.lowering.graph import Graph, Op
+from tosavk.lowering.graph import Graph, Op, Tensor
 from tosavk.lowering.lower import live_operators
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.builder import Builder
@@ -24,29 +24,29 @@ from tosavk.lowering.tosa.builder import Builder
 F = DType.FP32
 
 
-def _conv(b: Builder) -> str:
+def _conv(b: Builder) -> Tensor:
     x, w = b.input("x", F, (2, 6, 6, 3)), b.input("w", F, (4, 3, 2, 3))
     bias = b.input("bias", F, (4,))
     return b.conv2d(x, w, bias, pad=(1, 0, 1, 1), stride=(2, 1), dilation=(1, 2))
 
 
-def _depthwise(b: Builder) -> str:
+def _depthwise(b: Builder) -> Tensor:
     x, w = b.input("x", F, (1, 5, 6, 3)), b.input("w", F, (3, 2, 3, 2))
     return b.depthwise_conv2d(x, w, b.input("bias", F, (6,)), pad=(1, 1, 0, 1))
 
 
-def _transposed(b: Builder) -> str:
+def _transposed(b: Builder) -> Tensor:
     x, w = b.input("x", F, (1, 4, 3, 2)), b.input("w", F, (3, 3, 2, 2))
     bias = b.input("bias", F, (3,))
     return b.transpose_conv2d(x, w, bias, out_pad=(0, 1, -1, 0), stride=(2, 1))
 
 
-def _concat(b: Builder) -> str:
+def _concat(b: Builder) -> Tensor:
     parts = [b.input(f"x{i}", F, (2, 1 + i, 3)) for i in range(3)]
     return b.concat(parts, 1)
 
 
-CASES = {
+CASES: dict[str, Callable[[Builder], Tensor]] = {
     "conv2d": _conv,
     "depthwise": _depthwise,
     "transposed": _transposed,
@@ -246,11 +246,12 @@ def test_windows_keep_little_and_change_nothing(
     assert len(windows(graph.main, live, constants, room=1 << 20)) == 1
     loads: list[int] = []
     expose = Station.expose
-    monkeypatch.setattr(
-        Station,
-        "expose",
-        lambda self, names: (loads.append(len(names)), expose(self, names))[1],
-    )
+
+    def counted(self: Station, names: Sequence[str]) -> None:
+        loads.append(len(names))
+        expose(self, names)
+
+    monkeypatch.setattr(Station, "expose", counted)
     plant(monkeypatch, {"good": healthy, "bad": corrupts("square", "power")})
     request = DiffRequest(
         graph=graph,

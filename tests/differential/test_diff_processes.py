@@ -247,3 +247,18 @@ def test_what_makes_no_sense_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ProcessEnded):
         child.receive()
     child.close()
+
+
+def test_the_reference_may_take_its_time() -> None:
+    """It is slow with large models, and is no driver that hangs."""
+    result = diff(
+        DiffRequest(
+            graph=sample(),
+            model="slow",
+            backends=("reference", "reference:crawls", "vulkan:crawls"),
+            repeats=0,
+            children=faulty(1.0),
+        )
+    )
+    endings = [run.ending for run in result.runs]
+    assert endings == [Ending.RAN, Ending.RAN, Ending.HUNG]

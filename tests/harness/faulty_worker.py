@@ -133,6 +133,7 @@ FAULTS: dict[str, Fault] = {
     "dies": at_exp(die),
     "leaves": at_exp(leave),
     "talks": at_exp(talk),
+    "crawls": at_exp(lambda: time.sleep(1.6)),
     "alone": alone(abort),
 }
 OPENINGS: dict[str, Callable[[], Device]] = {
