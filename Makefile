@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lane lanes stress mutation conformance check format links clean distclean
+.PHONY: help setup demo test lane lanes moltenvk stress mutation conformance check format links clean distclean
 
 help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
@@ -13,6 +13,7 @@ help:
 	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
 	@echo "make test-coopmat  NVFP4 tests on a CPU driver with cooperative matrices, unpacked beside the system"
 	@echo "make lane LANE=NAME  tests on one driver, result into docs/portability/ (make lanes: all of them)"
+	@echo "make moltenvk   every SPIR-V module to Metal's language, as MoltenVK does it (minutes, no Mac)"
 	@echo "make stress     200,000 submissions with random lives: memory stays flat (minutes)"
 	@echo "make mutation   are planted faults found? writes docs/mutation-study.md (half an hour, resumable)"
 	@echo "make check      ruff, mypy, pyright, import contracts"
@@ -44,6 +45,10 @@ lane: setup
 
 lanes: setup
 	@.venv/bin/python tools/lanes.py run all
+
+moltenvk:
+	@$(PYTHON) tools/bootstrap.py python
+	@PYTHONPATH=typings .venv/bin/python tools/moltenvk.py $(ARGS)
 
 stress: setup
 	@TOSAVK_STRESS=$${TOSAVK_STRESS:-200000} TOSAVK_VALIDATION=0 $(PYTEST) tests/stress -k vulkan -o timeout=7200 $(ARGS)

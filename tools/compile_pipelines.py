@@ -37,6 +37,7 @@ from tosavk.backends.vulkan.pipelines import Pipelines
 from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.spirv import catalogue_library
 from tosavk.core.errors import Error
+from tosavk.shaders.catalogue import KERNELS
 
 STATISTICS = "VK_KHR_pipeline_executable_properties"
 _CAPTURE = 0x40
@@ -62,11 +63,14 @@ class Door:
 
     Attributes:
         last: the statistics of the pipeline made last.
+        extended: whether the driver tells statistics.
+        subgroup_size: asked for in the next pipeline; 0 to leave it alone.
     """
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
         self.extended = False
+        self.subgroup_size = 0
         self._scratch = Scratch()
         self._resolve: Callable[[str], Any] = lambda name: None
 
@@ -120,6 +124,11 @@ class Door:
         ) -> int:
             for i in range(count if self.extended else 0):
                 infos[i].flags |= _CAPTURE
+            if self.subgroup_size:
+                infos[0].stage.pNext = self._scratch.struct(
+                    "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
+                    requiredSubgroupSize=self.subgroup_size,
+                )
             code = int(function(device, cache, count, infos, allocator, out))
             if code == 0 and self.extended:
                 self.last = self._statistics(device, out[0])
@@ -159,12 +168,15 @@ class CompileOnly(LogicalDevice):
 def compile_one(made: Pipelines, each: Pipeline, door: Door) -> dict[str, Any]:
     """Compiles one pipeline; its numbers, or the error."""
     door.last = {}
+    door.subgroup_size = each.subgroup_size
     record: dict[str, Any] = {
         "kernel": each.key.kernel,
         "module": each.module,
         "spec": list(each.key.spec),
         "width": each.key.width,
     }
+    if each.subgroup_size:
+        record["subgroup_size"] = each.subgroup_size
     try:
         made.prepare([each.key])
     except Error as error:
@@ -193,7 +205,11 @@ def main(part: str) -> int:
     record, handle = chosen
     door.extended = STATISTICS in record.extensions
     device = CompileOnly(instance, record, handle)
-    made = Pipelines(device, catalogue_library(), None)
+    least, most = record.limits.subgroup_sizes
+    usual = record.limits.subgroup_size
+    sizes = [s for s in (32, 64) if least <= s <= most and s != usual]
+    # The same words with another subgroup size are another pipeline.
+    made = {size: Pipelines(device, catalogue_library(), None) for size in (0, *sizes)}
     # The null device tells no sizes of memory.
     limits = dataclasses.replace(
         plan_limits(record), max_storage_buffer_range=_ROOM, segment_bytes=_ROOM
@@ -202,13 +218,18 @@ def main(part: str) -> int:
     results: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     begin = time.monotonic()
-    for each in pipelines(limits):
+    for each in pipelines(limits, sizes=sizes):
         if each.needs and each.needs in lacks:
             left_out[each.key.kernel] = lacks[each.needs]
             continue
-        results.append(compile_one(made, each, door))
+        results.append(compile_one(made[each.subgroup_size], each, door))
     seconds = time.monotonic() - begin
-    made.free()
+    for kernel in KERNELS:
+        if kernel.name not in {each["kernel"] for each in results}:
+            lack = lacks.get(kernel.needs, "") or "no plan for this device takes it"
+            left_out.setdefault(kernel.name, lack)
+    for pipes in made.values():
+        pipes.free()
     device.close()
     instance.close()
     document = {

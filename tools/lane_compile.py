@@ -46,13 +46,22 @@ def run(lane: Lane, start: Start) -> Outcome:
 def judge(document: Mapping[str, Any]) -> Outcome:
     """What the pipelines of a compiler's document come to.
 
-    A pipeline that is refused, that spills, or whose numbers are not told is a failure.
+    A pipeline that is refused, that spills, or whose numbers are not told is a failure,
+    if the backend makes it on this device. What it would make if it chose another
+    subgroup size, which it does not, is noted besides.
     """
     modules: dict[str, list[int]] = {}
+    besides: dict[str, str] = {}
     failures: list[str] = []
-    failed = 0
+    count = failed = 0
     for each in document["pipelines"]:
         trouble = _trouble(each)
+        size = each.get("subgroup_size", 0)
+        if size:
+            name = f"{each['kernel']}, subgroups of {size}"
+            besides[name] = trouble or besides.get(name, "")
+            continue
+        count += 1
         if trouble:
             failed += 1
             if len(failures) < MAX_FAILURES:
@@ -63,7 +72,6 @@ def judge(document: Mapping[str, Any]) -> Outcome:
         before = modules.get(each["module"], [0] * (1 + len(COLUMNS)))
         most = [max(a, b) for a, b in zip(before[1:], numbers, strict=True)]
         modules[each["module"]] = [before[0] + 1, *most]
-    count = len(document["pipelines"])
     return Outcome(
         device=document["device"],
         driver=document["driver"],
@@ -73,6 +81,7 @@ def judge(document: Mapping[str, Any]) -> Outcome:
             "subgroup_sizes": document["subgroup_sizes"],
             "matrix_shapes": document["matrix_shapes"],
             "left_out": document["left_out"],
+            "besides": besides,
             "columns": ["pipelines", *COLUMNS],
             "modules": modules,
         },

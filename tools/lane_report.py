@@ -194,9 +194,18 @@ def _left_out(compiled: Iterable[tuple[Lane, Result]]) -> str:
             reasons.setdefault(reason, []).append(kernel)
         for reason, kernels in sorted(reasons.items()):
             text += f"- {lane.family}: {', '.join(sorted(kernels))}: {reason}.\n"
-    if not text:
-        return ""
-    return f"\nNot compiled, since the backend would not take them there:\n\n{text}"
+    if text:
+        text = f"\nNot compiled, since the backend would not take them there:\n\n{text}"
+    besides = ""
+    for lane, result in compiled:
+        for name, trouble in result["details"]["besides"].items():
+            besides += f"- {lane.family}: {name}: {trouble or 'fine'}.\n"
+    if besides:
+        text += (
+            "\nCompiled besides: kernels with a subgroup size that the GPU allows and "
+            f"the backend does not\nask for. They do not count above.\n\n{besides}"
+        )
+    return text
 
 
 def _lives(result: Result) -> str:

@@ -7,6 +7,7 @@ words from the lowering, since most combinations mean nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,11 +56,14 @@ class Pipeline:
         key: what the backend makes it from.
         module: the SPIR-V module.
         needs: what the device must have beyond Vulkan 1.3.
+        subgroup_size: the size to ask for, which is not the device's usual one; 0: the
+            backend asks as it always does.
     """
 
     key: PipelineKey
     module: str
     needs: str
+    subgroup_size: int = 0
 
 
 def _result_type(kernel: Kernel, words: dict[str, int]) -> int:
@@ -134,11 +138,12 @@ def products(limits: PlanLimits) -> Iterator[PipelineKey]:
         yield PipelineKey(each.kernel, each.words[1:], each.words[0])
 
 
-def pipelines(limits: PlanLimits) -> list[Pipeline]:
+def pipelines(limits: PlanLimits, *, sizes: Sequence[int] = ()) -> list[Pipeline]:
     """Every pipeline, each once.
 
     Args:
         limits: what the device offers; decides about the words of NVFP4 kernels only.
+        sizes: further subgroup sizes that the device lets kernels choose.
     """
     table = {kernel.name: kernel for kernel in KERNELS}
     keys = [
@@ -148,7 +153,15 @@ def pipelines(limits: PlanLimits) -> list[Pipeline]:
         for spec in specs(kernel)
     ]
     keys += products(limits)
-    return [
+    found = [
         Pipeline(key, module_name(table[key.kernel], key.spec), table[key.kernel].needs)
         for key in dict.fromkeys(keys)
     ]
+    for size in sizes:
+        chosen = dataclasses.replace(limits, subgroup_size=size)
+        found += [
+            Pipeline(key, key.kernel, table[key.kernel].needs, size)
+            for key in dict.fromkeys(products(chosen))
+            if table[key.kernel].needs in ("matrices", "matrices2")
+        ]
+    return found
