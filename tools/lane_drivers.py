@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bootstrap import SWIFTSHADER_MANIFEST, find_swiftshader
+from driver_env import settings
 from lane_table import Home, Lane
 from newer_python import MissingError, prepare
 
@@ -57,6 +58,7 @@ def start(lane: Lane) -> Start:
         return Start(python, environment)
     environment["VK_DRIVER_FILES"] = str(manifest_of(lane.home))
     environment["PYTHONPATH"] = str(ROOT / "typings")
+    environment |= settings(environment)  # the newest validation layer there is
     return Start(sys.executable, environment)
 
 
