@@ -189,10 +189,14 @@ void main() {
     // Lanes behind the tensor's end belong to somebody else.
     uint result = present < lanes ? y_words[i] & (0xFFFFFFFFu << (present * (32u / lanes))) : 0u;
     uint source_lanes = lanes_of(TYPE);
+    // Where they lie under the word of y, the words of a and b are loaded once.
+    bool under = BROADCAST == 0u && lanes > 1u && lanes == source_lanes;
+    uvec2 words = under ? uvec2(a_words[i], b_words[i]) : uvec2(0u);
     for (uint k = 0u; k < present; k++) {
         uvec2 from = sources(first + k);
-        uint a = lane_bits(a_words[from.x / source_lanes], TYPE, from.x);
-        uint b = lane_bits(b_words[from.y / source_lanes], TYPE, from.y);
+        if (!under) words = uvec2(a_words[from.x / source_lanes], b_words[from.y / source_lanes]);
+        uint a = lane_bits(words.x, TYPE, from.x);
+        uint b = lane_bits(words.y, TYPE, from.y);
         result |= place(Y_TYPE, is_float(TYPE) ? float_lane(a, b) : integer_lane(a, b), k);
     }
     y_words[i] = result;

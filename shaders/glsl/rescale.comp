@@ -31,7 +31,8 @@ int widened_as(uint dtype, uint is_unsigned, uint lane) {
     return is_unsigned != 0u ? int(lane) : widen_int(dtype, lane);
 }
 
-uint scaled(uint element, uint channel, int x_zero, int y_zero) {
+// `lane` is element `element` of x, but for INT48.
+uint scaled(uint element, uint lane, uint channel, int x_zero, int y_zero) {
     int multiplier = int(scale_words[HEADER + channel]);
     uint shift = scale_words[HEADER + channels + channel];
     int v;
@@ -44,7 +45,6 @@ uint scaled(uint element, uint channel, int x_zero, int y_zero) {
         product.y += uint(high * multiplier) - (multiplier < 0 ? low : 0u);
         v = wide_scaled(product, shift, false);
     } else {
-        uint lane = lane_bits(x_words[element / lanes_of(X_TYPE)], X_TYPE, element);
         int value = widened_as(X_TYPE, X_UNSIGNED, lane) - x_zero;
         v = wide_scaled(wide_product(value, multiplier), shift, TWICE != 0u);
     }
@@ -64,14 +64,20 @@ void main() {
     uint first = i * lanes;
     uint channel = first % channels;
     if (lanes == 1u) {
-        y_words[i] = scaled(i, channel, x_zero, y_zero);
+        uint lane = X_TYPE == INT48 ? 0u : lane_bits(x_words[i / lanes_of(X_TYPE)], X_TYPE, i);
+        y_words[i] = scaled(i, lane, channel, x_zero, y_zero);
         return;
     }
     uint present = min(lanes, count - first);
     // Lanes behind the tensor's end belong to somebody else.
     uint result = present < lanes ? y_words[i] & (0xFFFFFFFFu << (present * (32u / lanes))) : 0u;
+    // Where it lies under the word of y, the word of x is loaded once.
+    bool under = lanes_of(X_TYPE) == lanes;
+    uint word = under ? x_words[i] : 0u;
     for (uint k = 0u; k < present; k++) {
-        result |= place(Y_TYPE, scaled(first + k, channel, x_zero, y_zero), k);
+        if (!under && X_TYPE != INT48) word = x_words[(first + k) / lanes_of(X_TYPE)];
+        uint lane = lane_bits(word, X_TYPE, first + k);
+        result |= place(Y_TYPE, scaled(first + k, lane, channel, x_zero, y_zero), k);
         channel = channel + 1u == channels ? 0u : channel + 1u;
     }
     y_words[i] = result;

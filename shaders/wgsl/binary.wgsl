@@ -174,14 +174,26 @@ fn main(
     let lanes = lanes_of(Y_TYPE);
     if (at >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
     let stored = lanes_of(TYPE);
+    // Packed operands of the same width: one word of each makes one word of y.
+    let aligned = BROADCAST == 0u && stored == lanes && lanes > 1u;
+    var left = 0u;
+    var right = 0u;
+    if (aligned) {
+        left = a[at];
+        right = b[at];
+    }
     var word = 0u;
     var foreign = 0u;
     for (var k = 0u; k < lanes; k++) {
         let element = at * lanes + k;
         if (element < params.count) {
             let from_element = operand_elements(element);
-            let a_lane = lane_bits(a[from_element.x / stored], TYPE, from_element.x);
-            let b_lane = lane_bits(b[from_element.y / stored], TYPE, from_element.y);
+            if (!aligned) {
+                left = a[from_element.x / stored];
+                right = b[from_element.y / stored];
+            }
+            let a_lane = lane_bits(left, TYPE, from_element.x);
+            let b_lane = lane_bits(right, TYPE, from_element.y);
             word |= place(Y_TYPE, combine(a_lane, b_lane), k);
         } else {
             foreign |= place(Y_TYPE, lane_mask(Y_TYPE), k);

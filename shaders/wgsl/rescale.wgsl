@@ -29,7 +29,8 @@ fn product_48(e: u32, multiplier: i32) -> Wide {
     return Wide(full_product(v.x, m) + vec2<u32>(0u, v.y * m), negative != (multiplier < 0));
 }
 
-fn rescaled(e: u32) -> u32 {
+// Element e, whose word of x is `holder` (which INT48 does not use).
+fn rescaled(e: u32, holder: u32) -> u32 {
     let channel = e % params.channels;
     let multiplier = bitcast<i32>(scale[channel + 2u]);
     let shift = scale[params.channels + channel + 2u];
@@ -37,7 +38,7 @@ fn rescaled(e: u32) -> u32 {
     if (X_TYPE == INT48) {
         value = scaled_down(product_48(e, multiplier), shift, false);
     } else {
-        let stored = lane_bits(x[e / lanes_of(X_TYPE)], X_TYPE, e);
+        let stored = lane_bits(holder, X_TYPE, e);
         let centred = read_as(X_TYPE, X_UNSIGNED, stored) - read_as(X_TYPE, X_UNSIGNED, scale[0]);
         value = scaled_down(product(centred, multiplier), shift, TWICE != 0u);
     }
@@ -59,12 +60,17 @@ fn main(
     let i = (group.y * groups.x + group.x) * WORKGROUP + local;
     let lanes = lanes_of(Y_TYPE);
     if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
+    // As many lanes on both sides: one load gives all of them.
+    let aligned = lanes_of(X_TYPE) == lanes && X_TYPE != INT48;
+    var holder = 0u;
+    if (aligned) { holder = x[i]; }
     var word = 0u;
     var keep = 0u;
     for (var k = 0u; k < lanes; k++) {
         let e = i * lanes + k;
         if (e < params.count) {
-            word |= place(Y_TYPE, rescaled(e), k);
+            if (!aligned && X_TYPE != INT48) { holder = x[e / lanes_of(X_TYPE)]; }
+            word |= place(Y_TYPE, rescaled(e, holder), k);
         } else {
             keep |= place(Y_TYPE, lane_mask(Y_TYPE), k);
         }
