@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from types import TracebackType
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,6 +288,22 @@ class ChildSide:
         if ended is not None and self.ran:
             self._note(ended)
             self._notes.failure += " (after its last answer)"
+
+    def __enter__(self) -> Self:
+        """The side itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the process; where an error is under way, nothing is waited for."""
+        if error is not None:
+            self.kill()
+        else:
+            self.close()
 
     def _told(self, progress: Progress) -> Callable[[str], None]:
         return lambda text: progress(f"{self.label}: {text}")

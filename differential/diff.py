@@ -262,8 +262,7 @@ class _Lab:
                 children=request.children,
                 optional=request.optional,
             )
-            # On the way out of an error nothing is waited for.
-            self._stack.push(lambda kind, *_, s=side: s.kill() if kind else s.close())
+            self._stack.enter_context(side)
             self.sides.append(side)
 
     def _open_here(self) -> None:

@@ -36,7 +36,8 @@ def junit(result: DiffResult) -> str:
                 f"{item.operator.index} {item.operator.op} {c.tensor}: "
                 f"{c.left}, {c.right}"
             )
-            _comparison(suite, f"{model}.operators", name, c)
+            at = item.operator.location
+            _comparison(suite, f"{model}.operators", name, c, at=at)
     for finding in result.findings:
         if finding.kind in (FindingKind.PLAN, FindingKind.REPEATABILITY):
             name = f"{finding.kind}: {', '.join(finding.backends)}"
@@ -69,10 +70,13 @@ def _run(suite: Xml.Element, model: str, run: BackendRun) -> None:
         Xml.SubElement(case, "system-out").text = _clean(run.device)
 
 
-def _comparison(suite: Xml.Element, group: str, name: str, c: Comparison) -> None:
+def _comparison(
+    suite: Xml.Element, group: str, name: str, c: Comparison, *, at: str = ""
+) -> None:
     case = _case(suite, group, name)
     if not c.agreed:
-        lines = [str(c), distance(c)]
+        lines = [f"at {at}"] if at else []
+        lines += [str(c), distance(c)]
         lines += [
             f"from {part.tensor} at {list(part.start)}, {list(part.shape)}: "
             + ", ".join(part.values)

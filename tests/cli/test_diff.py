@@ -39,7 +39,7 @@ def test_runs_from_files(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     plant(monkeypatch, {"one": healthy, "two": corrupts("total")})
-    files = []
+    files: list[str] = []
     for number in range(3):
         files.append(str(tmp_path / f"x{number}.npy"))
         np.save(files[-1], np.full((2, 3), number, np.float32))

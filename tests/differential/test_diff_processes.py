@@ -16,6 +16,7 @@ from tosavk.core.errors import DeviceUnavailable
 from tosavk.differential.arrays import write_arrays
 from tosavk.differential.childside import Children, ChildSide
 from tosavk.differential.diff import DiffRequest, diff
+from tosavk.differential.junit import junit
 from tosavk.differential.process import Process, ProcessEnded
 from tosavk.differential.reduction import reduce_result
 from tosavk.differential.report import render
@@ -47,7 +48,15 @@ def sample() -> Graph:
     total = b.add(x, b.const(np.full((1, 1, 1), 0.1, np.float32)), name="total")
     power = b.exp(b.clamp(total, 0.0, 6.0, name="clamped"), name="power")
     b.output(b.reduce_sum(power, 1, name="reduced"))
-    return load_graph(b.build())
+    graph = load_graph(b.build())
+    block = graph.main
+    operators = tuple(
+        dataclasses.replace(op, location=f"model.py:{op.index}")
+        for op in block.operators
+    )
+    block = dataclasses.replace(block, operators=operators)
+    region = dataclasses.replace(graph.regions[0], blocks=(block,))
+    return dataclasses.replace(graph, regions=(region,))
 
 
 def run(*faults: str, node_by_node: bool = True, optional: bool = False) -> DiffResult:
@@ -126,6 +135,12 @@ def test_a_crash_on_the_way_keeps_what_was_said_before() -> None:
     assert "closing the device" in result.findings[1].text
     assert result.first_different is not None
     assert result.first_different.output == "total"
+    # Names and places are those of the source.
+    at = f"model.py:{result.first_different.index}"
+    assert result.first_different.location == at
+    assert at in result.findings[2].text
+    assert at in render(result)
+    assert f"at {at}\n" in junit(result)
     # The outputs of all four were there before.
     assert len(result.outputs) == 3
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness import browser
 from harness.devtools import Page
-from harness.pictures import alike, read_png, write_png
+from harness.pictures import alike, grey, read_png, write_png
 from harness.planted import corrupts, healthy, plant
 from tosavk.core.dtypes import DType
 from tosavk.differential.diff import DiffRequest, diff
@@ -273,14 +273,13 @@ def _check_links(page: Page) -> None:
 
 
 def _check_layout(page: Page) -> None:
-    seen = read_png(page.picture(height=SEEN, scale=SCALE))[..., :3]
-    grey = np.round(seen.mean(axis=2)).astype(np.uint8)
+    seen = grey(read_png(page.picture(height=SEEN, scale=SCALE)))
     if os.environ.get("TOSAVK_NEW_LAYOUT"):
         LAYOUT.parent.mkdir(exist_ok=True)
-        LAYOUT.write_bytes(write_png(grey))
-    right = read_png(LAYOUT.read_bytes())[..., 0]
-    assert alike(grey, right) > 0.8
+        LAYOUT.write_bytes(write_png(seen))
+    right = grey(read_png(LAYOUT.read_bytes()))
+    assert alike(seen, right) > 0.8
     # What looks otherwise is noticed: the same page without its style.
     page.ask("document.querySelector('style').remove()")
-    bare = read_png(page.picture(height=SEEN, scale=SCALE))[..., :3]
-    assert alike(np.round(bare.mean(axis=2)).astype(np.uint8), right) < 0.7
+    bare = grey(read_png(page.picture(height=SEEN, scale=SCALE)))
+    assert alike(bare, right) < 0.7

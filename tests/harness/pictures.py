@@ -61,10 +61,16 @@ def _unfiltered(
     return result
 
 
-def write_png(grey: NDArray[np.uint8]) -> bytes:
+def grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture in grey: the mean of its colours."""
+    means: NDArray[np.float64] = pixels[..., :3].astype(np.float64).mean(axis=2)
+    return np.asarray(np.round(means), np.uint8)
+
+
+def write_png(picture: NDArray[np.uint8]) -> bytes:
     """A grey picture (height, width) as PNG."""
-    height, width = grey.shape
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), grey], axis=1)
+    height, width = picture.shape
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), picture], axis=1)
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
         (b"IDAT", zlib.compress(lines.tobytes(), 9)),
