@@ -87,7 +87,12 @@ def test_a_layer_is_asked_once(
     library = tmp_path / tool.LIBRARY
     library.write_bytes(b"1")
     layer = tool.Layer((1, 4, 364), 1, (("VK_EXT_layer_settings", 2),))
-    monkeypatch.setattr(tool, "ask", lambda path: layer)
+
+    def ask(path: Path) -> object:
+        assert path == library
+        return layer
+
+    monkeypatch.setattr(tool, "ask", ask)
     assert tool.write_manifest(library) == layer
     document = json.loads(tool.MANIFEST.read_text(encoding="utf-8"))["layer"]
     assert document["library_path"] == str(library)
