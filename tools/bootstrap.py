@@ -322,7 +322,7 @@ def look_for_parts() -> list[Part]:
     cpu = "Vulkan and lavapipe"
     browser = "SwiftShader and the headless browser"
     without_lavapipe = "no test and no demo on vulkan:llvmpipe and wgpu:llvmpipe"
-    without_layer = "Vulkan mistakes stay unseen: the tests run without the layer"
+    without_layer = "tests on Vulkan need it, or TOSAVK_VALIDATION=0 to do without"
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     return [
         Part("Vulkan loader", "libvulkan1", cpu, find_loader(), "no Vulkan at all"),
