@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import struct
 import sys
 from pathlib import Path
@@ -76,7 +77,10 @@ def portable_manifest(folder: Path, spec: str) -> Path:
     """A manifest that calls a CPU driver not quite conformant, as MoltenVK's does."""
     if "llvmpipe" not in spec:
         pytest.skip("one driver is enough")
-    for path in sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")):
+    chosen = os.environ.get("VK_DRIVER_FILES", "").split(os.pathsep)
+    found = [Path(path) for path in chosen if "lvp_icd" in path]
+    found += sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))
+    for path in found:
         document = json.loads(path.read_text(encoding="utf-8"))
         document["ICD"]["is_portability_driver"] = True
         copy = folder / "portable_icd.json"
