@@ -89,6 +89,9 @@ def run_all(names: Sequence[str], arguments: Sequence[str]) -> int:
         except MissingError as missing:
             say(f"{each.name}: skipped: {missing}")
             continue
+        except RuntimeError as broken:
+            say(f"{each.name}: {broken}")
+            good = False
         ran += 1
         failed += not good
     if not ran:
