@@ -398,7 +398,7 @@ def _verdict(
         outcome = Outcome.DIFFERENT
         reason = (
             f"{failed} of {same.size} elements break the rule ({rule}); the worst, at "
-            f"{list(index)}, is {got!r} instead of {expected!r}"
+            f"{list(index)}, is {got.item()!r} instead of {expected.item()!r}"
         )
     elif reason:
         outcome = Outcome.DIFFERENT
