@@ -119,6 +119,7 @@ def _may_be_other(build: PlanBuilder, zero_point: str) -> bool:
     return array is None or bool(np.any(array))
 
 
-def _wrapped(numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-    low: NDArray[np.int32] = (numbers & 0xFFFF_FFFF).astype(np.uint32).view(np.int32)
-    return low
+def _wrapped(numbers: NDArray[np.generic]) -> NDArray[np.int32]:
+    low = numbers.astype(np.int64) & 0xFFFF_FFFF
+    words: NDArray[np.int32] = low.astype(np.uint32).view(np.int32)
+    return words
