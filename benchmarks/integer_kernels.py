@@ -1,12 +1,12 @@
-"""INT8 kernels with and without integer dot products, against each other in one process.
+"""INT8 kernels with and without integer dot products, and moves by words and by lanes.
 
     python benchmarks/integer_kernels.py [--backend vulkan:llvmpipe]... [--runs 15]
                                          [--model NETWORK.tosa]... [--match TEXT]
 
 Every program is lowered twice for the same device, and the two take turns: so the ratio
 of their times hardly depends on what else the machine does. Times are medians, NumPy to
-NumPy; "faster" is by how much the dot product is. A network of INT8 layers is what
-`--model` is for; tests/ops/test_int8_network.py makes one.
+NumPy; "faster" is by how much the dot product is, or moving whole words. A network of
+INT8 layers is what `--model` is for; tests/ops/test_int8_network.py makes one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,13 @@ from tosavk.backends.registry import open_accelerator
 from tosavk.backends.session import Session
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.dtypes import DType
+from tosavk.core.plan import PlanLimits
 from tosavk.differential.inputs import fill_inputs
-from tosavk.lowering.graph import Graph
-from tosavk.lowering.lower import lower_graph
+from tosavk.lowering import builder
+from tosavk.lowering.graph import Graph, Op
+from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
+from tosavk.lowering.rules import layout
 from tosavk.lowering.tosa.builder import Builder
 
 NEED = "int8_dot"
@@ -73,21 +77,64 @@ def programs(models: list[str]) -> Iterator[tuple[str, Graph]]:
     yield "conv 3x3 28x28 64 to 64, zero point", convolution(28, 64, 64, 3, -7)
     yield "conv 3x3 56x56 3 to 32, zero point", convolution(56, 3, 32, 3, -7)
     yield "conv 3x3 28x28 30 to 30", convolution(28, 30, 30, 3, 0)
+    yield from moves()
     for name in models:
         yield Path(name).name, load_graph(Path(name).read_bytes())
 
 
-def measure(accelerator: Accelerator, graph: Graph, runs: int) -> tuple[float, float]:
-    """Seconds of a run without and with the dot product; checks that both agree."""
-    limits = accelerator.device.plan_limits
+def moves() -> Iterator[tuple[str, Graph]]:
+    """Operators that move 1x56x56x64 INT8."""
+    shape = (1, 56, 56, 64)
+    for op, numbers in (
+        (Op.SLICE, ((0, 1, 1, 0), (1, 54, 54, 64))),
+        (Op.TILE, ((1, 2, 1, 1),)),
+        (Op.PAD, ((0, 0, 1, 1, 1, 1, 0, 0),)),
+    ):
+        b = Builder()
+        operands = [b.input("x", DType.INT8, shape)]
+        operands += [b.const_shape(n) for n in numbers]
+        if op is Op.PAD:
+            operands.append(b.const(np.zeros(1, np.int8)))
+        b.output(b.op(op, operands))
+        yield f"move {op.name}", load_graph(b.build())
+    b = Builder()
+    x, y = (b.input(name, DType.INT8, (1, 56, 56, 32)) for name in "xy")
+    b.output(b.concat([x, y], 3))
+    yield "move CONCAT of channels", load_graph(b.build())
+    b = Builder()
+    b.output(b.reverse(b.input("x", DType.INT8, shape), axis=2))
+    yield "move REVERSE", load_graph(b.build())
+
+
+@contextmanager
+def by_lanes() -> Iterator[None]:
+    """Lowering that moves packed elements one by one."""
+    chosen = builder.whole_words
+    homes = (builder, layout)
+    for module in homes:
+        vars(module)["whole_words"] = lambda dtype, *_: (dtype, 1)
+    try:
+        yield
+    finally:
+        for module in homes:
+            vars(module)["whole_words"] = chosen
+
+
+def two_ways(graph: Graph, limits: PlanLimits) -> tuple[Lowered, Lowered]:
+    """Without dot products and whole words, and with them."""
     without = dataclasses.replace(
         limits, lacks=(*limits.lacks, (NEED, "left out by the benchmark"))
     )
+    with by_lanes():
+        plain = lower_graph(graph, limits=without)
+    return plain, lower_graph(graph, limits=limits)
+
+
+def measure(accelerator: Accelerator, graph: Graph, runs: int) -> tuple[float, float]:
+    """Seconds of a run in the two ways; checks that both agree."""
     times: tuple[list[float], list[float]] = ([], [])
-    with (
-        Session(accelerator, lower_graph(graph, limits=without)) as old,
-        Session(accelerator, lower_graph(graph, limits=limits)) as new,
-    ):
+    plain, better = two_ways(graph, accelerator.device.plan_limits)
+    with Session(accelerator, plain) as old, Session(accelerator, better) as new:
         inputs = fill_inputs(old.inputs, {}, seed=3)
         first = [session.run(inputs) for session in (old, new)]
         for name, value in first[0].items():
