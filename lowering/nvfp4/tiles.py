@@ -31,6 +31,8 @@ _PLAIN, _PAIRWISE, _WIDE, _CHUNKED = range(4)
 
 _CHUNK = 128
 _LINE_BYTES = 144
+_OWN_BYTES = 320
+"""Shared memory for a token of a subgroup's own chunk."""
 _ROW_BYTES = 16
 _K_TILE, _DEEP = 32, 64
 _MOST_SUMS = 64 * 32
@@ -39,6 +41,11 @@ _MOST_SUMS = 64 * 32
 _TRIAL_K = 608
 _USUAL_UNITS = 132
 _MOST_ROW_GROUPS = {1: 8, 2: 8, 4: 2}
+_NARROW = 2
+"""Row groups to fill the device with: up to so many, subgroups take all rows."""
+
+_OWN_TURNS = {4: 20, 8: 16}
+"""Most subgroups that round their own activations, by tokens."""
 _GEMV_SUBGROUPS = {1: (32, 32), 2: (28, 14), 4: (14, 8)}
 """Subgroups of a work group by matrices of tokens: for narrow and for high weights."""
 
@@ -74,14 +81,18 @@ class GemvTile:
         row_groups: subgroups side by side, 16 rows each.
         turns: subgroups that take turns at the columns.
         halves: the activations are rounded by a dispatch of their own.
-        room_tokens: otherwise, the tokens that shared memory has room for,
-        room_chunks: and their columns, in 128.
+        own: every subgroup rounds those of its own columns.
+        tiles: matrices of 16 rows of a subgroup.
+        room_tokens: without halves, the tokens that shared memory has room for.
+        room_chunks: with neither, their columns, in 128.
     """
 
     token_tiles: int
     row_groups: int
     turns: int
     halves: bool
+    own: bool = False
+    tiles: int = 1
     room_tokens: int = 1
     room_chunks: int = 1
 
@@ -93,13 +104,16 @@ class GemvTile:
     @property
     def rows(self) -> int:
         """Rows of a work group."""
-        return 16 * self.row_groups
+        return 16 * self.tiles * self.row_groups
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a work group."""
+        subgroups = self.row_groups * self.turns
         room = self.room_tokens * (16 * self.room_chunks + 4) * 16
-        sums = self.row_groups * self.turns * self.token_tiles * 512
+        if self.own:
+            room = subgroups * _whole(self.room_tokens, 2) * _OWN_BYTES
+        sums = subgroups * self.tiles * self.token_tiles * 512
         return max(16 if self.halves else room, sums) + 16
 
     @property
@@ -109,7 +123,8 @@ class GemvTile:
         if self.halves:
             m = 8 * self.token_tiles - 1
         else:
-            m, chunks = self.room_tokens, min(self.room_chunks, chunks)
+            m = self.room_tokens
+            chunks = chunks if self.own else min(self.room_chunks, chunks)
         return Trial(m, 2 * self.rows - 7, _CHUNK * chunks - 32)
 
     def steps(self, program: Projection, activation: Activation) -> Steps:
@@ -119,10 +134,10 @@ class GemvTile:
         product = Launch(
             GEMV,
             {
-                "TILES": 1,
+                "TILES": self.tiles,
                 "TOKEN_TILES": self.token_tiles,
                 "ROW_GROUPS": self.row_groups,
-                "HALVES": int(self.halves),
+                "HALVES": 2 if self.own else int(self.halves),
                 "ROOM_TOKENS": self.room_tokens,
                 "ROOM_CHUNKS": self.room_chunks,
                 "ACTIVATION": int(activation),
@@ -168,7 +183,8 @@ class FragmentTile:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a work group."""
-        return max(2 * self.m * _LINE_BYTES, self.subgroups * 1024)
+        leaving = self.subgroups * 256 * (4 * self.tiles + 1)
+        return max(2 * self.m * _LINE_BYTES, leaving)
 
     @property
     def trial(self) -> Trial:
@@ -224,7 +240,7 @@ class GemmTile:
         """Shared memory of a work group."""
         line = (self.k // 8 + 1) * _ROW_BYTES
         parts = (self.m // self.m_part) * (self.n // self.n_part)
-        leaving = parts * self.shape.m * self.shape.n * 4
+        leaving = parts * self.shape.m * (self.n_part + 4) * 4
         return max(self.stages * (self.m + self.n) * line, leaving)
 
     @property
@@ -338,6 +354,21 @@ def gemv_tile(program: Projection, limits: PlanLimits) -> tuple[GemvTile | None,
     subgroups = _GEMV_SUBGROUPS[token_tiles][wanted > 2]
     subgroups = min(subgroups, limits.max_workgroup_invocations // FRAGMENT_SUBGROUP)
     row_groups = min(row_groups, subgroups)
+    if token_tiles == 1 and wanted <= _NARROW:
+        most = min(_OWN_TURNS[4 if program.m <= 4 else 8], subgroups)
+        while most:
+            tile = GemvTile(
+                token_tiles=1,
+                row_groups=1,
+                turns=_up(chunks, _up(chunks, most)),
+                halves=False,
+                own=True,
+                tiles=wanted,
+                room_tokens=program.m,
+            )
+            if tile.shared_bytes <= limits.shared_bytes:
+                return tile, ""
+            most //= 2
     while row_groups:
         for halves in (False, True):
             tile = GemvTile(
@@ -360,29 +391,31 @@ def fragment_tile(
 ) -> tuple[FragmentTile | None, str]:
     """The tile for many tokens: higher ones as soon as they keep the device busy."""
     units = limits.compute_units or _USUAL_UNITS
-    m, n = program.m, program.n
-    if m <= 128:
-        order = (0, 1, 2, 3) if _up(n, 128) * _up(m, 64) < units else (1, 0, 2, 3)
-    elif 3 * (n / 256) * (m / 128) < 2 * units:
-        order = (2, 1, 0, 3)
-    else:
-        order = (3, 2, 1, 0)
-    for number in order:
-        tile = _FRAGMENT_TILES[number]
-        if (
-            tile.shared_bytes <= limits.shared_bytes
-            and tile.width <= limits.max_workgroup_invocations
-        ):
-            return tile, ""
-    return None, _too_small(limits)
+    fitting = [
+        (
+            cost
+            * max(_up(_up(program.n, tile.n) * _up(program.m, tile.m), units), least),
+            i,
+        )
+        for i, (tile, cost, least) in enumerate(_FRAGMENT_TILES)
+        if tile.shared_bytes <= limits.shared_bytes
+        and tile.width <= limits.max_workgroup_invocations
+    ]
+    if not fitting:
+        return None, _too_small(limits)
+    return _FRAGMENT_TILES[min(fitting)[1]][0], ""
 
 
 _FRAGMENT_TILES = (
-    FragmentTile(m=32, m_part=32, tiles=1, subgroups=8),
-    FragmentTile(m=64, m_part=64, tiles=2, subgroups=4),
-    FragmentTile(m=64, m_part=64, tiles=4, subgroups=4),
-    FragmentTile(m=128, m_part=128, tiles=2, subgroups=8),
+    (FragmentTile(m=128, m_part=128, tiles=2, subgroups=8), 93, 1),
+    (FragmentTile(m=64, m_part=64, tiles=4, subgroups=4), 51, 2),
+    (FragmentTile(m=64, m_part=64, tiles=2, subgroups=4), 31, 2),
+    (FragmentTile(m=32, m_part=32, tiles=1, subgroups=4), 13, 3),
 )
+"""Tiles; microseconds for each work group of a unit with k = 4096; least such groups.
+
+Fewer groups of a unit take as long as the least.
+"""
 
 
 def matrix_shape(limits: PlanLimits) -> MatrixShape | None:

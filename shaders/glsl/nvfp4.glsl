@@ -18,6 +18,31 @@ uint code_pair(uint word, uint pair) {
     return ((word & (0x00070007u << (4u * pair))) | signs) << (9u - 4u * pair);
 }
 
+// The mask for `code_pairs`. It comes from a parameter below 2^31 so that compilers do not take the
+// selections with it apart: they are one operation with a mask in a register, and two with constants.
+uint magnitude_mask(uint small) { return 0x0e0e0e0eu | (small >> 31); }
+
+// All codes of a word as halves times 2^-14, in pairs (0, 4), (1, 5), (2, 6), (3, 7). For four codes
+// at once (the odd ones, then the even ones) magnitudes go three bits down, so that they lie below
+// their sign as in a half.
+uvec4 code_pairs(uint word, uint mask) {
+    uint odd = word ^ (((word >> 3) ^ word) & mask);
+    uint high = word << 4;
+    uint even = high ^ (((word << 1) ^ high) & mask);
+    return uvec4(even << 8, odd << 8, even, odd) & 0x8e008e00u;
+}
+
+// Two scales each of two rows (bits 7..0 and 15..8 of each) as halves times 2^-8: the pair (row,
+// other row) of the first scales, and of the second ones; a NaN stays a NaN.
+uvec2 scale_pairs(uint row, uint other_row) {
+    uint all = row | (other_row << 16);
+    uint more = (all & 0x7f7f7f7fu) + 0x01010101u;
+    uint sizes = (all & 0x7f7f7f7fu) | (more & 0x80808080u);
+    return uvec2(
+        ((all << 8) & 0x80008000u) | ((sizes << 7) & 0x7f807f80u),
+        (all & 0x80008000u) | ((sizes >> 1) & 0x7f807f80u));
+}
+
 // Two scales (in bits 7..0 and 23..16) as halves, times 2^-8; a NaN stays a NaN.
 uint scale_pair(uint scales) {
     uint sign = scales & 0x00800080u;

@@ -41,6 +41,7 @@ layout(set = 0, binding = 1) readonly buffer W { uvec2 w[]; };
 layout(set = 0, binding = 2) readonly buffer S { uint s[]; };
 layout(set = 0, binding = 3) readonly buffer T { float tensor_scale; };
 layout(set = 0, binding = 4) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 4) writeonly buffer YFours { vec4 y_fours[]; };
 
 #include "nvfp4.glsl"
 #include "nvfp4_fast.glsl"
@@ -53,7 +54,10 @@ const uint LINE = EIGHTS + 1u;
 const uint TOKENS_SIZE = M_TILE * LINE;
 const uint STAGE = (M_TILE + N_TILE) * LINE;
 const uint PARTS = (M_TILE / M_PART) * (N_TILE / N_PART);
-const uint LEAVING = PARTS * M_SIZE * N_SIZE / 4u;
+const uint FOURS = N_PART / 4u;
+const uint OWN_LINE = FOURS + 1u;
+const uint OWN = M_SIZE * OWN_LINE;
+const uint LEAVING = PARTS * OWN;
 const uint SHARED = STAGES * STAGE;
 shared uvec4 tiles[SHARED > LEAVING ? SHARED : LEAVING];
 
@@ -144,28 +148,34 @@ void main() {
         barrier();
     }
 
-    bool inside = first_token + M_TILE <= m && first_row + N_TILE <= n;
-    uint leaving = gl_SubgroupID * M_SIZE * N_SIZE / 4u;
-    [[unroll]] for (uint j = 0u; j < N_COUNT; j++) {
-        [[unroll]] for (uint i = 0u; i < M_COUNT; i++) {
-            SUMS part = total[j * M_COUNT + i] * 128.0 * tensor_scale;
-            if (ACTIVATION != NVFP4_NONE)
-                for (int e = 0; e < part.length(); e++) part[e] = activated(part[e], ACTIVATION);
-            uint token = first_token + m_part + i * M_SIZE;
-            uint row = first_row + n_part + j * N_SIZE;
-            if (inside) {
-                coopMatStore(part, y, token * n + row, n, gl_CooperativeMatrixLayoutRowMajor);
-            } else {
-                coopMatStore(
-                    part, tiles, leaving, N_SIZE / 4u, gl_CooperativeMatrixLayoutRowMajor);
-                subgroupBarrier();
-                for (uint e = gl_SubgroupInvocationID; e < M_SIZE * N_SIZE; e += gl_SubgroupSize) {
-                    uint t = token + e / N_SIZE;
-                    uint r = row + e % N_SIZE;
-                    if (t < m && r < n)
-                        y[t * n + r] = uintBitsToFloat(tiles[leaving + e / 4u][e & 3u]);
-                }
-                subgroupBarrier();
+    // Out through shared memory, in whole 16 bytes.
+    uint leaving = gl_SubgroupID * OWN;
+    float scale = 128.0 * tensor_scale;
+    bool whole = (n & 3u) == 0u && first_token + M_TILE <= m && first_row + N_TILE <= n;
+    [[unroll]] for (uint i = 0u; i < M_COUNT; i++) {
+        uint token = first_token + m_part + i * M_SIZE;
+        uint row = first_row + n_part;
+        subgroupBarrier();
+        [[unroll]] for (uint j = 0u; j < N_COUNT; j++)
+            coopMatStore(
+                total[j * M_COUNT + i], tiles, leaving + j * N_SIZE / 4u, OWN_LINE,
+                gl_CooperativeMatrixLayoutRowMajor);
+        subgroupBarrier();
+        if (whole) {
+            for (uint e = gl_SubgroupInvocationID; e < M_SIZE * FOURS; e += gl_SubgroupSize) {
+                vec4 v = uintBitsToFloat(tiles[leaving + e / FOURS * OWN_LINE + e % FOURS]) * scale;
+                if (ACTIVATION != NVFP4_NONE)
+                    [[unroll]] for (uint c = 0u; c < 4u; c++) v[c] = activated(v[c], ACTIVATION);
+                y_fours[(((token + e / FOURS) * n + row) >> 2) + e % FOURS] = v;
+            }
+        } else {
+            for (uint e = gl_SubgroupInvocationID; e < M_SIZE * N_PART; e += gl_SubgroupSize) {
+                uint t = token + e / N_PART;
+                uint r = row + e % N_PART;
+                uint from = leaving + e / N_PART * OWN_LINE + e % N_PART / 4u;
+                if (t < m && r < n)
+                    y[t * n + r] =
+                        activated(uintBitsToFloat(tiles[from][e & 3u]) * scale, ACTIVATION);
             }
         }
     }

@@ -5,17 +5,19 @@
 // ROW_GROUPS subgroups share a chunk, each with rows of its own; the work group adds the sums of the
 // subgroups that share rows, in order. A lane loads 16 bytes (32 codes) of each of its rows and
 // decodes them by bit moves straight into the elements of a matrix: which column an element stands
-// for does not matter as long as the activations have the same order. The weights of the next chunk
-// are on their way meanwhile.
+// for does not matter as long as the activations have the same order. What the next turn needs is
+// loaded at the beginning of a turn and used in the next one, so that compilers cannot put it off.
 //
 // HALVES 0: the work group first rounds all activations itself and keeps them in shared memory;
 // there is one tile of at most ROOM_TOKENS tokens, and k is at most 128 * ROOM_CHUNKS. 1: they are
-// halves already, from nvfp4_halves, ORDER 3.
+// halves already, from nvfp4_halves, ORDER 3. 2: each subgroup rounds those of its own chunk, at most
+// ROOM_TOKENS of them, turn by turn; nothing waits for the whole work group, and k has no limit.
 #version 450
 #pragma use_vulkan_memory_model
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int16 : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -54,8 +56,11 @@ const uint ROWS = PART * ROW_GROUPS;
 const uint COLUMNS = 8u * TOKEN_TILES;
 // Lengths in shared memory are in 16 bytes. A token's room is 64 bytes longer than its contents, so
 // that two tokens at once meet all banks.
-const uint ROOM = 16u * ROOM_CHUNKS + 4u;
-const uint ROOM_SIZE = HALVES != 0u ? 1u : ROOM_TOKENS * ROOM;
+const uint ROOM = HALVES == 2u ? 20u : 16u * ROOM_CHUNKS + 4u;
+const uint TWOS = (ROOM_TOKENS + 1u) / 2u;
+const uint OWN = 2u * TWOS * ROOM;
+const uint ROOM_SIZE =
+    HALVES == 2u ? WIDTH / 32u * OWN : HALVES == 1u ? 1u : ROOM_TOKENS * ROOM;
 const uint ROOM_WORDS = ROOM_TOKENS * 16u * ROOM_CHUNKS;
 const uint BATCHES = (ROOM_WORDS + 8u * WIDTH - 1u) / (8u * WIDTH);
 const uint BATCH = (ROOM_WORDS + BATCHES * WIDTH - 1u) / (BATCHES * WIDTH);
@@ -64,95 +69,140 @@ shared uvec4 memory[ROOM_SIZE > SUMS_SIZE ? ROOM_SIZE : SUMS_SIZE];
 // Loaded at the start: at the end it would be waited for.
 shared float scale;
 
+// Products that would wait for one another are added to two sums in turn.
+const uint TOTALS = TILES * TOKEN_TILES;
+const uint CHAINS = TOTALS == 1u ? 2u : 1u;
+SUMS total[CHAINS * TOTALS];
 uint row_starts[2u * TILES];
-// Two sets: one is worked on while the other is on its way.
-uvec4 codes[4u * TILES];
-uint scales[4u * TILES];
-uvec4 pairs[8u * TOKEN_TILES];
-SUMS total[TILES * TOKEN_TILES];
+uvec4 codes[2u * TILES];
+uint scales[2u * TILES];
+uvec4 pairs[4u * TOKEN_TILES];
+// The same for the next turn.
+uvec4 next_codes[2u * TILES];
+uint next_scales[2u * TILES];
+uvec4 next_pairs[4u * TOKEN_TILES];
+vec4 next_x[4u * TWOS];
+vec4 low[BATCH];
+vec4 high[BATCH];
 
-void bring_tokens() {
+uvec4 rounded(vec4 low, vec4 high) {
+    // Pairs (j, j + 4), the order in which codes come apart.
+    uvec4 halves;
+    [[unroll]] for (uint p = 0u; p < 4u; p++)
+        halves[p] = packFloat2x16(f16vec2(low[p], high[p]));
+    return halves;
+}
+
+// Word 4 t + w of a chunk lies at 4 w + t.
+uint place(uint word) { return (word & ~15u) + 4u * (word & 3u) + ((word >> 2) & 3u); }
+
+// All loads before the first use. What lies beyond the last word repeats it.
+void fetch_all_tokens(uint from) {
     uint words = k >> 3;
-    for (uint from = 0u; from < ROOM_WORDS; from += BATCH * WIDTH) {
-        // All loads before the first use. What lies beyond the last word repeats it.
-        vec4 low[BATCH];
-        vec4 high[BATCH];
-        [[unroll]] for (uint j = 0u; j < BATCH; j++) {
-            uint i = min(from + j * WIDTH + gl_LocalInvocationIndex, ROOM_WORDS - 1u);
-            uint token = min(i / (16u * ROOM_CHUNKS), m - 1u);
-            uint at = 2u * (token * words + min(i % (16u * ROOM_CHUNKS), words - 1u));
-            low[j] = x[at];
-            high[j] = x[at + 1u];
-        }
-        [[unroll]] for (uint j = 0u; j < BATCH; j++) {
-            uint i = min(from + j * WIDTH + gl_LocalInvocationIndex, ROOM_WORDS - 1u);
-            uint word = i % (16u * ROOM_CHUNKS);
-            // Pairs (j, j + 4), the order in which codes come apart.
-            uvec4 halves;
-            [[unroll]] for (uint p = 0u; p < 4u; p++)
-                halves[p] = packFloat2x16(f16vec2(low[j][p], high[j][p]));
-            // Word 4 t + w of a chunk goes to 4 w + t; beyond the last column there are zeros.
-            uint to = i / (16u * ROOM_CHUNKS) * ROOM + (word & ~15u);
-            memory[to + 4u * (word & 3u) + ((word >> 2) & 3u)] = word < words ? halves : uvec4(0u);
-        }
-    }
-    barrier();
-}
-
-void fetch_weights(uint side, uint chunk) {
-    // Pieces beyond the last repeat it; their activations are zero.
-    uint piece = min(4u * chunk + (gl_LocalInvocationIndex & 3u), (k >> 5) - 1u);
-    [[unroll]] for (uint r = 0u; r < 2u * TILES; r++) {
-        codes[side * 2u * TILES + r] = w[row_starts[r] + piece];
-        scales[side * 2u * TILES + r] = uint(s[row_starts[r] + piece]);
+    [[unroll]] for (uint j = 0u; j < BATCH; j++) {
+        uint i = min(from + j * WIDTH + gl_LocalInvocationIndex, ROOM_WORDS - 1u);
+        uint token = min(i / (16u * ROOM_CHUNKS), m - 1u);
+        uint at = 2u * (token * words + min(i % (16u * ROOM_CHUNKS), words - 1u));
+        low[j] = x[at];
+        high[j] = x[at + 1u];
     }
 }
 
-void fetch_halves(uint side, uint chunk, uint first_token) {
+void keep_all_tokens(uint from) {
+    uint words = k >> 3;
+    [[unroll]] for (uint j = 0u; j < BATCH; j++) {
+        uint i = min(from + j * WIDTH + gl_LocalInvocationIndex, ROOM_WORDS - 1u);
+        uint word = i % (16u * ROOM_CHUNKS);
+        // Beyond the last column there are zeros.
+        memory[i / (16u * ROOM_CHUNKS) * ROOM + place(word)] =
+            word < words ? rounded(low[j], high[j]) : uvec4(0u);
+    }
+}
+
+void fetch_own_tokens(uint chunk) {
+    uint words = k >> 3;
+    uint lane = gl_LocalInvocationIndex & 31u;
+    uint word = min(16u * chunk + (lane & 15u), words - 1u);
+    [[unroll]] for (uint j = 0u; j < TWOS; j++) {
+        uint at = 2u * (min(2u * j + (lane >> 4), m - 1u) * words + word);
+        next_x[2u * j] = x[at];
+        next_x[2u * j + 1u] = x[at + 1u];
+    }
+}
+
+void keep_own_tokens(uint chunk) {
+    uint lane = gl_LocalInvocationIndex & 31u;
+    uint to = (gl_LocalInvocationIndex >> 5) * OWN + (lane >> 4) * ROOM + place(lane & 15u);
+    bool inside = 16u * chunk + (lane & 15u) < (k >> 3);
+    [[unroll]] for (uint j = 0u; j < TWOS; j++)
+        memory[to + 2u * j * ROOM] =
+            inside ? rounded(next_x[2u * j], next_x[2u * j + 1u]) : uvec4(0u);
+}
+
+void take_tokens(uint from, uint tokens) {
+    uint lane = gl_LocalInvocationIndex & 31u;
+    uint at = from + min(lane >> 2, tokens - 1u) * ROOM;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) pairs[i] = memory[at + 4u * i + (lane & 3u)];
+}
+
+void fetch_halves(uint chunk, uint first_token) {
     uint chunks = (k + 127u) >> 7;
     [[unroll]] for (uint j = 0u; j < TOKEN_TILES; j++) {
         uint at = ((first_token >> 3) + j) * chunks + min(chunk, chunks - 1u);
         [[unroll]] for (uint i = 0u; i < 4u; i++)
-            pairs[(side * TOKEN_TILES + j) * 4u + i] =
+            next_pairs[4u * j + i] =
                 x_halves[128u * at + 32u * i + (gl_LocalInvocationIndex & 31u)];
     }
 }
 
-void take_tokens(uint side, uint chunk) {
-    uint lane = gl_LocalInvocationIndex & 31u;
-    uint at = min(lane >> 2, min(m, ROOM_TOKENS) - 1u) * ROOM + 16u * min(chunk, ROOM_CHUNKS - 1u);
-    [[unroll]] for (uint i = 0u; i < 4u; i++)
-        pairs[side * TOKEN_TILES * 4u + i] = memory[at + 4u * i + (lane & 3u)];
+void fetch_weights(uint chunk) {
+    // Pieces beyond the last repeat it; their activations are zero.
+    uint piece = min(4u * chunk + (gl_LocalInvocationIndex & 3u), (k >> 5) - 1u);
+    [[unroll]] for (uint r = 0u; r < 2u * TILES; r++) {
+        next_codes[r] = w[row_starts[r] + piece];
+        next_scales[r] = uint(s[row_starts[r] + piece]);
+    }
 }
 
-void work(uint side) {
-    f16vec2 factors[2u * TILES];
+void take_weights() {
     [[unroll]] for (uint r = 0u; r < 2u * TILES; r++) {
-        uint both = scales[side * 2u * TILES + r];
+        codes[r] = next_codes[r];
+        scales[r] = next_scales[r];
+    }
+}
+
+void work() {
+    uint mask = magnitude_mask(n);
+    f16vec2 factors[2u * TILES];
+    [[unroll]] for (uint r = 0u; r < TILES; r++) {
+        uvec2 both = scale_pairs(scales[2u * r], scales[2u * r + 1u]);
         // A product of weight and scale is then 2^-7 of itself, and exact.
-        factors[r] = unpackFloat2x16(scale_pair((both & 0xffu) | ((both & 0xff00u) << 8)))
-            * float16_t(32768.0);
+        factors[2u * r] = unpackFloat2x16(both.x) * float16_t(32768.0);
+        factors[2u * r + 1u] = unpackFloat2x16(both.y) * float16_t(32768.0);
     }
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uvec4 tops[TILES];
+        uvec4 bottoms[TILES];
+        [[unroll]] for (uint r = 0u; r < TILES; r++) {
+            tops[r] = code_pairs(codes[2u * r][i], mask);
+            bottoms[r] = code_pairs(codes[2u * r + 1u][i], mask);
+        }
         [[unroll]] for (uint p = 0u; p < 4u; p += 2u) {
             TOKENS b[TOKEN_TILES];
             [[unroll]] for (uint j = 0u; j < TOKEN_TILES; j++) {
-                uvec4 four = pairs[(side * TOKEN_TILES + j) * 4u + i];
+                uvec4 four = pairs[4u * j + i];
                 SET_PAIR(b[j], 0, unpackFloat2x16(four[p]));
                 SET_PAIR(b[j], 1, unpackFloat2x16(four[p + 1u]));
             }
             [[unroll]] for (uint r = 0u; r < TILES; r++) {
-                float16_t top_factor = factors[2u * r][i >> 1];
-                float16_t bottom_factor = factors[2u * r + 1u][i >> 1];
-                uint top = codes[(side * TILES + r) * 2u][i];
-                uint bottom = codes[(side * TILES + r) * 2u + 1u][i];
+                f16vec2 factor = factors[2u * r + (i >> 1)];
                 WEIGHTS a;
-                SET_PAIR(a, 0, unpackFloat2x16(code_pair(top, p)) * top_factor);
-                SET_PAIR(a, 1, unpackFloat2x16(code_pair(top, p + 1u)) * top_factor);
-                SET_PAIR(a, 2, unpackFloat2x16(code_pair(bottom, p)) * bottom_factor);
-                SET_PAIR(a, 3, unpackFloat2x16(code_pair(bottom, p + 1u)) * bottom_factor);
+                SET_PAIR(a, 0, unpackFloat2x16(tops[r][p]) * factor.x);
+                SET_PAIR(a, 1, unpackFloat2x16(tops[r][p + 1u]) * factor.x);
+                SET_PAIR(a, 2, unpackFloat2x16(bottoms[r][p]) * factor.y);
+                SET_PAIR(a, 3, unpackFloat2x16(bottoms[r][p + 1u]) * factor.y);
                 [[unroll]] for (uint j = 0u; j < TOKEN_TILES; j++) {
-                    uint c = r * TOKEN_TILES + j;
+                    uint c = (p >> 1) % CHAINS * TOTALS + r * TOKEN_TILES + j;
                     total[c] = coopMatMulAdd(a, b[j], total[c]);
                 }
             }
@@ -169,40 +219,52 @@ void main() {
     uint first_token = gl_WorkGroupID.y * COLUMNS;
     uint chunks = (k + 127u) >> 7;
 
+    if (HALVES == 0u) fetch_all_tokens(0u);
     // Rows beyond the last repeat it and are not stored.
     [[unroll]] for (uint r = 0u; r < 2u * TILES; r++)
         row_starts[r] = min(first_row + part * PART + 8u * r + (lane >> 2), n - 1u) * (k >> 5);
-    [[unroll]] for (uint i = 0u; i < TILES * TOKEN_TILES; i++) total[i] = SUMS(0.0);
-    if (gl_LocalInvocationIndex == WIDTH - 1u) scale = tensor_scale;
-
     uint chunk = turn;
-    fetch_weights(0u, chunk);
-    if (HALVES != 0u) {
-        fetch_halves(0u, chunk, first_token);
-        for (; chunk < chunks; chunk += 2u * STEP) {
-            fetch_weights(1u, chunk + STEP);
-            fetch_halves(1u, chunk + STEP, first_token);
-            work(0u);
-            if (chunk + STEP < chunks) {
-                fetch_weights(0u, chunk + 2u * STEP);
-                fetch_halves(0u, chunk + 2u * STEP, first_token);
-                work(1u);
-            }
+    fetch_weights(chunk);
+    [[unroll]] for (uint i = 0u; i < CHAINS * TOTALS; i++) total[i] = SUMS(0.0);
+    if (gl_LocalInvocationIndex == WIDTH - 1u) scale = tensor_scale;
+    if (HALVES == 0u) {
+        keep_all_tokens(0u);
+        for (uint from = BATCH * WIDTH; from < ROOM_WORDS; from += BATCH * WIDTH) {
+            fetch_all_tokens(from);
+            keep_all_tokens(from);
+        }
+        barrier();
+        for (; chunk < chunks; chunk += STEP) {
+            take_weights();
+            fetch_weights(chunk + STEP);
+            take_tokens(16u * min(chunk, ROOM_CHUNKS - 1u), min(m, ROOM_TOKENS));
+            work();
+        }
+        barrier();
+    } else if (HALVES == 1u) {
+        fetch_halves(chunk, first_token);
+        for (; chunk < chunks; chunk += STEP) {
+            take_weights();
+            [[unroll]] for (uint i = 0u; i < 4u * TOKEN_TILES; i++) pairs[i] = next_pairs[i];
+            fetch_weights(chunk + STEP);
+            fetch_halves(chunk + STEP, first_token);
+            work();
         }
     } else {
-        bring_tokens();
-        for (; chunk < chunks; chunk += 2u * STEP) {
-            take_tokens(0u, chunk);
-            fetch_weights(1u, chunk + STEP);
-            work(0u);
-            if (chunk + STEP < chunks) {
-                take_tokens(1u, chunk + STEP);
-                fetch_weights(0u, chunk + 2u * STEP);
-                work(1u);
-            }
+        fetch_own_tokens(chunk);
+        for (; chunk < chunks; chunk += STEP) {
+            take_weights();
+            keep_own_tokens(chunk);
+            fetch_weights(chunk + STEP);
+            fetch_own_tokens(chunk + STEP);
+            subgroupBarrier();
+            take_tokens(subgroup * OWN, 2u * TWOS);
+            work();
+            subgroupBarrier();
         }
         barrier();
     }
+    if (CHAINS == 2u) total[0] = total[0] + total[CHAINS - 1u];
 
     // memory[turn][token][row]
     [[unroll]] for (uint r = 0u; r < TILES; r++)

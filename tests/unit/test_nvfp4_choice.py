@@ -207,7 +207,7 @@ def test_tiles_of_fragments_fit_the_device(m: int, n: int, k: int) -> None:
         assert tile.width <= invocations
         if not tile.halves:
             assert m <= tile.room_tokens <= 8
-            assert k <= 128 * tile.room_chunks
+            assert tile.own or k <= 128 * tile.room_chunks
         product = tile.steps(program, Activation.NONE).product
         assert product.columns // tile.width * tile.rows >= n
         assert product.tiles * 8 * tile.token_tiles >= m
@@ -246,7 +246,7 @@ def test_a_trial_gets_the_words_of_what_it_stands_for(m: int, kernel: str) -> No
         (70, 48, GEMM, ["nvfp4_halves"]),
         (70, 64, FRAGMENTS, ["nvfp4_halves"]),
         (5, 64, GEMV, []),
-        (8, 14336, GEMV, ["nvfp4_halves"]),
+        (8, 14336, GEMV, []),
         (20, 64, GEMV, ["nvfp4_halves"]),
     ],
 )
