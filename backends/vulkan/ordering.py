@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tosavk.backends.vulkan._ffi import NULL, Cdata, Scratch, const, ffi
+from tosavk.backends.vulkan._ffi import NULL, Calls, Cdata, Scratch, const, ffi
 from tosavk.backends.vulkan.commands import EVERYTHING, Barrier, submit_info
 
-if TYPE_CHECKING:
-    from tosavk.backends.vulkan.logical import LogicalDevice
+
+class Maker(Protocol):
+    """What is needed of a `LogicalDevice`."""
+
+    calls: Calls
+    handle: Cdata
+
+    def create(self, call: str, ctype: str, info: Cdata, *, what: str = "") -> Cdata:
+        """Makes an object."""
+        ...
+
+    def check(self, code: int, call: str) -> None:
+        """Raises if `code` is an error."""
+        ...
 
 
 class Ordering:
@@ -20,7 +32,7 @@ class Ordering:
     has waited for that fence. Without such work, submissions go through unchanged.
     """
 
-    def __init__(self, device: LogicalDevice, family: int) -> None:
+    def __init__(self, device: Maker, family: int) -> None:
         """Records the barrier.
 
         Raises:
