@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import ml_dtypes
@@ -131,8 +132,8 @@ def test_a_program_that_is_refused_closes_its_device(
 
     opened: list[tosavk.Accelerator] = []
 
-    def opening(spec: str) -> tosavk.Accelerator:
-        opened.append(tosavk.open(spec))
+    def opening(spec: str, *, disable: Collection[str]) -> tosavk.Accelerator:
+        opened.append(tosavk.open(spec, disable=disable))
         return opened[-1]
 
     monkeypatch.setattr(session, "open_accelerator", opening)
