@@ -70,7 +70,8 @@ def filled(program: Projection) -> dict[str, NDArray[Any]]:
     [
         (3, 125, 288, GEMV, 1),
         (8, 120, 1056, GEMV, 1),
-        (1, 30, 992, GEMV, 4),
+        (1, 30, 992, GEMV, 8),
+        (6, 30, 480, GEMV, 4),
         (20, 25, 96, GEMV, 1),
         (40, 140, 160, FRAGMENTS, 0),
         (70, 140, 96, FRAGMENTS, 0),
