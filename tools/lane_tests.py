@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lane_drivers import ROOT, Start
-from lane_table import Lane
+from lane_drivers import ROOT, Start, package_version
+from lane_table import Home, Lane
 
 TESTS = ("tests/backends", "tests/ops", "tests/contract", "tests/conformance")
 WITHOUT_DEVICE = ("tests/ops/test_reference_*.py", "tests/ops/test_lowering_plans.py")
@@ -99,6 +99,8 @@ def run(lane: Lane, start: Start, arguments: Sequence[str]) -> Outcome:
             raise RuntimeError(f"pytest ended with {done.returncode} and no report")
         outcome = read(report)
     outcome.device, outcome.driver = found["name"], found["driver"]
+    if lane.home is Home.SWIFTSHADER:  # its own version never changes
+        outcome.driver += f", chromium {package_version('chromium')}"
     outcome.details["validation"] = environment["TOSAVK_VALIDATION"] == "1"
     return outcome
 

@@ -72,7 +72,7 @@ fn scale_by(v: f32, k: i32) -> f32 {
     return float_of((bits & 0x80000000u) | magnitude);
 }
 
-// The mask is known to the run time only: with a constant one lavapipe 26 takes the magnitude of
+// The mask is known to the run time only: with a constant one lavapipe 25 takes the magnitude of
 // `source` in its place (docs/known-issues.md).
 fn with_sign_of(v: f32, source: f32) -> f32 {
     let mask = 0x80000000u ^ params.zero;
