@@ -43,7 +43,7 @@ from tosavk.differential.sides import Party, Sample, Side, ending_of
 from tosavk.differential.windows import Window, windows
 from tosavk.lowering.tosa.writer import write_graph
 
-__all__ = ["DiffRequest", "Given", "diff"]
+__all__ = ["DiffRequest", "Given", "Watch", "diff"]
 
 Array = NDArray[np.generic]
 
@@ -56,8 +56,34 @@ class Progress(Protocol):
         ...
 
 
-def diff(request: DiffRequest, progress: Progress = lambda _: None) -> DiffResult:
+class Watch(Protocol):
+    """What sees the arrays of a diff while they are there."""
+
+    def outputs(self, number: int, found: Mapping[str, Mapping[str, Array]]) -> None:
+        """Final outputs of one run, by label and name."""
+        ...
+
+    def tensors(self, number: int, sides: Sequence[Party]) -> None:
+        """The `tensors` of the sides for one run; some of them at a time."""
+        ...
+
+    def done(self, sides: Sequence[Party]) -> None:
+        """Everything has run, and the sides are still open."""
+        ...
+
+
+def diff(
+    request: DiffRequest,
+    progress: Progress = lambda _: None,
+    *,
+    watch: Watch | None = None,
+) -> DiffResult:
     """Runs the comparison.
+
+    Args:
+        request: what to compare.
+        progress: told what is under way.
+        watch: shown the arrays.
 
     Raises:
         InvalidArgument: fewer than two backends, or inputs that do not fit.
@@ -70,14 +96,19 @@ def diff(request: DiffRequest, progress: Progress = lambda _: None) -> DiffResul
         ) as folder,
         ExitStack() as stack,
     ):
-        lab = _Lab(request, Path(folder), stack, progress)
+        lab = _Lab(request, Path(folder), stack, progress, watch)
         lab.begin()
         lab.run()
+        if watch is not None:
+            for number, found in enumerate(lab.outputs):
+                watch.outputs(number, found)
         operators = lab.compare_operators() if request.probing else ()
         progress("comparing outputs")
         outputs = compare_outputs(
             request, lab.sides, lab.outputs, lab.judged, operators
         )
+        if watch is not None:
+            watch.done(lab.sides)
         lab.end()
         return DiffResult(
             model=request.model,
@@ -103,6 +134,7 @@ class _Lab:
         folder: for files.
         stack: closes the sides, also when something goes wrong.
         progress: told what is under way.
+        watch: shown the arrays, or None.
 
     Attributes:
         sides: the backends.
@@ -112,9 +144,15 @@ class _Lab:
     """
 
     def __init__(
-        self, request: DiffRequest, folder: Path, stack: ExitStack, progress: Progress
+        self,
+        request: DiffRequest,
+        folder: Path,
+        stack: ExitStack,
+        progress: Progress,
+        watch: Watch | None,
     ) -> None:
         self._request = request
+        self._watch = watch
         self._folder = folder
         self._stack = stack
         self._progress = progress
@@ -198,6 +236,8 @@ class _Lab:
                 side.probe(sample, outputs.get(side.label, {}), told)
 
             self._together(probe)
+            if self._watch is not None:
+                self._watch.tensors(number, self.sides)
             if number == len(self._samples) - 1:
                 self._together(lambda side: side.release())
             devices = [s for s in self.sides if s.tensors and not s.is_reference]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tosavk.cli import (
+    campaign,
     conformance,
     devices,
     diff,
@@ -41,7 +42,7 @@ NO_DEVICE = 4
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-_COMMANDS = (devices, doctor, inspect, run, diff, fuzz, reduce, conformance)
+_COMMANDS = (devices, doctor, inspect, run, diff, fuzz, reduce, campaign, conformance)
 _EXIT_CODES = """\
 exit codes:
   0  agreed, passed        3  not supported (operator, type, limit)
