@@ -41,15 +41,18 @@ Array = NDArray[np.generic]
 
 
 class Kind(enum.StrEnum):
-    """What sort of thing is wrong."""
+    """What sort of thing is wrong; in the order in which findings are listed.
+
+    What is wrong with a plan says more than the outputs that change by it.
+    """
 
     BITS = "bits"
     RULE = "rule"
     LOAD = "load"
-    PLAN = "plan"
-    REPEAT = "repeat"
     BARRIER = "barrier"
     ARENA = "arena"
+    PLAN = "plan"
+    REPEAT = "repeat"
     VALIDATION = "validation"
     FAILED = "failed"
     REFUSED = "refused"
@@ -68,10 +71,10 @@ _MEANINGS = {
     Kind.BITS: "devices give different bits for equal operands",
     Kind.RULE: "a result breaks TOSA's rule",
     Kind.LOAD: "what the host computes at load is wrong",
-    Kind.PLAN: "an output changes when all intermediates are kept",
-    Kind.REPEAT: "a second run gives other bits",
     Kind.BARRIER: "the plan lacks a barrier, or has one too many",
     Kind.ARENA: "the plan reads or overwrites the wrong memory",
+    Kind.PLAN: "an output changes when all intermediates are kept",
+    Kind.REPEAT: "a second run gives other bits",
     Kind.VALIDATION: "the validation layer complains",
     Kind.FAILED: "a backend failed",
     Kind.REFUSED: "a valid program was refused",
