@@ -114,7 +114,8 @@ class _Specializer:
             text = self._texts.get(name) or self._source.others.get(name)
             if text is not None and name not in kept:
                 kept[name] = text = self._raw(text)
-                waiting.extend(set(_NAME.findall(text)))
+                # In order: drivers' caches know a text by its bytes.
+                waiting.extend(dict.fromkeys(_NAME.findall(text)))
         return "\n".join(kept.values())
 
     def _raw(self, text: str) -> str:

@@ -1,6 +1,9 @@
 """WGSL is read and specialised: what is decided goes, the rest stays as written."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -153,6 +156,30 @@ def test_constants_stand_in_types_too() -> None:
 def test_what_is_not_understood_is_an_error(text: str, message: str) -> None:
     with pytest.raises(WgslError, match=re.escape(message)):
         specialize(Source(text), {})
+
+
+def test_every_process_makes_the_same_text() -> None:
+    """Otherwise nothing would be found in the driver's cache."""
+    program = (
+        "from tosavk.backends.wgpu.pipelines import wgsl_text\n"
+        "from tosavk.backends.wgpu.specialize import specialize\n"
+        "from tosavk.backends.wgpu.wgsl import Source\n"
+        "from tosavk.shaders.catalogue import kernels\n"
+        "source = Source(wgsl_text(kernels()['unary']))\n"
+        "words = {'WORKGROUP': 64, 'OP': 12, 'TYPE': 8, 'MODE': 0}\n"
+        "print(specialize(source, words))\n"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("kernel", PORTABLE, ids=lambda kernel: kernel.name)
