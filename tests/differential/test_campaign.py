@@ -1,0 +1,256 @@
+"""A campaign on two workers of this machine, each with a driver of its own."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from harness import devices
+from tosavk import cli
+from tosavk.backends.registry import DeviceRecord
+from tosavk.core.dtypes import DType
+from tosavk.differential.campaign.packet import Packet, opened
+from tosavk.differential.campaign.remote import perform
+from tosavk.differential.campaign.report import render
+from tosavk.differential.campaign.run import CampaignResult, Plan, campaign
+from tosavk.differential.campaign.task import DiffTask, task_of
+from tosavk.differential.campaign.workers import Pool, Running, WorkerRecord
+from tosavk.differential.result import Verdict
+from tosavk.lowering.tosa.builder import Builder
+
+LAVAPIPE, SWIFTSHADER = "vulkan:llvmpipe", "vulkan:SwiftShader"
+BOTH = (LAVAPIPE, SWIFTSHADER)
+NOBODY = "there is no worker at all"
+
+
+def write_models(folder: Path) -> tuple[str, ...]:
+    paths: list[str] = []
+    for number in range(2):
+        b = Builder()
+        shape = (2, 3 + number)
+        x, y = b.input("x", DType.FP32, shape), b.input("y", DType.FP32, shape)
+        b.output(b.exp(b.add(x, y, name="total"), name="power"))
+        paths.append(str(folder / f"m{number}.tosa"))
+        Path(paths[-1]).write_bytes(b.build())
+    return tuple(paths)
+
+
+class Killer:
+    """A pool whose worker for one device is killed while it does its first task."""
+
+    def __init__(self, pool: Pool, spec: str) -> None:
+        self._pool = pool
+        self._spec = spec
+        self.killed: list[int] = []
+
+    def workers(self) -> Mapping[str, WorkerRecord]:
+        return self._pool.workers()
+
+    def submit(self, address: str, text: str, model: bytes | None) -> Running:
+        worker = self._pool.workers()[address]
+        running = self._pool.submit(address, text, model)
+        if self._spec in worker.labels and not self.killed:
+            time.sleep(0.2)
+            assert not running.done()
+            self.killed.append(worker.pid)
+            os.kill(worker.pid, signal.SIGKILL)
+        return running
+
+    def wait(self, running: Iterable[Running], seconds: float) -> None:
+        self._pool.wait(running, seconds)
+
+
+class Empty:
+    """A pool without workers."""
+
+    def workers(self) -> Mapping[str, WorkerRecord]:
+        return {}
+
+    def submit(self, address: str, text: str, model: bytes | None) -> Running:
+        raise AssertionError(f"{text} is run again on {address} ({model!r})")
+
+    def wait(self, running: Iterable[Running], seconds: float) -> None:
+        del running, seconds
+
+
+def summary_of(result: CampaignResult) -> list[tuple[object, ...]]:
+    return [
+        (m.model, m.verdict, [r.device for r in m.runs], [str(c) for c in m.outputs])
+        for m in result.models
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process as POSIX does")
+def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
+    """Two workers, two drivers; one is killed in the middle and started anew."""
+    pytest.importorskip("distributed", reason="Dask is not installed (extra campaign)")
+    cluster = pytest.importorskip("tosavk.differential.campaign.cluster")
+    for spec in BOTH:
+        if missing := devices.lane(spec).missing:
+            pytest.skip(missing)
+    models = write_models(tmp_path)
+    plan = Plan(devices=BOTH, models=models, programs=2, seed=3)
+    folder = tmp_path / "out"
+    with cluster.local(BOTH) as pool:
+        killer = Killer(pool, SWIFTSHADER)
+        result = campaign(plan, killer, folder)
+    assert killer.killed
+    assert any("went away" in text for text in result.events), result.events
+    assert not result.not_run
+    assert result.verdict is Verdict.AGREED
+    # Every task was done by a worker with its device, and by no other.
+    assert len(result.where) == 2 * 2 + 2
+    for task, worker in result.where.items():
+        assert worker.endswith(task.rpartition(" on ")[2]), (task, worker)
+    assert [f.programs for f in result.fuzzed] == [2, 2]
+    for model in result.models:
+        names = {run.label: run.device for run in model.runs}
+        assert "llvmpipe" in names[LAVAPIPE]
+        assert "SwiftShader" in names[SWIFTSHADER]
+        pairs = {(c.left, c.right) for o in model.operators for c in o.comparisons}
+        assert (SWIFTSHADER, LAVAPIPE) in pairs
+        assert (LAVAPIPE, "reference") in pairs
+        between = [c for c in model.outputs if c.rule == "same bits"]
+        assert len(between) == 1
+        assert between[0].agreed
+
+    # A second start runs nothing again, and says the same.
+    again = campaign(plan, Empty(), folder)
+    assert set(again.where.values()) == {"before"}
+    assert summary_of(again) == summary_of(result)
+    # A lost result is missed, and nothing else.
+    lost = DiffTask(
+        spec=LAVAPIPE,
+        model=models[0],
+        sha256=hashlib.sha256(Path(models[0]).read_bytes()).hexdigest(),
+        path=models[0],
+        seed=3,
+    )
+    path = folder / "results" / f"{lost.key}.packet"
+    path.write_bytes(path.read_bytes()[:-1])
+    plan = dataclasses.replace(plan, patience_s=0)
+    part = campaign(plan, Empty(), folder)
+    assert part.not_run == {str(lost): f"no worker has {LAVAPIPE}; {NOBODY}"}
+    assert part.verdict is Verdict.FAILED
+    page = render(part)
+    assert f"no worker has {LAVAPIPE}" in page
+    assert page.count("<iframe") == len(part.models) == 2
+    assert not re.search(r"(?:src|href)=.http", page)
+    document = json.loads(json.dumps(part.document()))
+    assert (document["format"], document["version"]) == ("tosavk.campaign", 1)
+    assert len(document["not_run"]) == 1
+
+
+class Here:
+    """A pool that does tasks here, and where one device computes something else."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def workers(self) -> Mapping[str, WorkerRecord]:
+        device = DeviceRecord("vulkan", 0, "llvmpipe", "", "", True, "")
+        twin = dataclasses.replace(device, index=1, name="SwiftShader")
+        record = WorkerRecord("w", "w", "h", "s", "1", 1, (), (device, twin))
+        return {"w": record}
+
+    def submit(self, address: str, text: str, model: bytes | None) -> Running:
+        del address
+        task = task_of(text)
+        self.sent.append(str(task))
+        packet = opened(perform(text, model))
+        if "SwiftShader" in task.spec:
+            packet = planted(packet)
+        return Done(packet.packed())
+
+    def wait(self, running: Iterable[Running], seconds: float) -> None:
+        del running, seconds
+
+
+@dataclasses.dataclass
+class Done:
+    data: bytes
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> bytes:
+        return self.data
+
+    def cancel(self) -> None:
+        """Nothing to forget."""
+
+
+def planted(packet: Packet) -> Packet:
+    """The first element of the result of EXP with another last bit."""
+    document = json.loads(json.dumps(packet.document))
+    document["digests"]["0 power"] = "0" * 64
+    blobs = {name: bytes(blob) for name, blob in packet.blobs.items()}
+    for name in ("output device 0 power", "tensor 0 power"):
+        if name in blobs:
+            blobs[name] = bytes([blobs[name][0] ^ 1]) + blobs[name][1:]
+    return Packet(document, blobs)
+
+
+def test_a_difference_between_machines_is_located(tmp_path: Path) -> None:
+    """By digests first; then the tensors of that operator are fetched and compared."""
+    for spec in BOTH:
+        if missing := devices.lane(spec).missing:
+            pytest.skip(missing)
+    model = write_models(tmp_path)[0]
+    pool = Here()
+    result = campaign(Plan(devices=BOTH, models=(model,)), pool, tmp_path / "out")
+    assert result.verdict is Verdict.DIFFERENT
+    assert [text.partition(" on ")[2] for text in pool.sent] == [
+        LAVAPIPE,
+        SWIFTSHADER,
+        f"{LAVAPIPE}, values",
+        f"{SWIFTSHADER}, values",
+    ]
+    (found,) = result.models
+    assert found.first_different is not None
+    assert found.first_different.op == "EXP"
+    total, power = (
+        [c for c in item.comparisons if c.rule == "same bits"]
+        for item in found.operators
+    )
+    assert [c.outcome for c in total] == ["equal"]
+    assert [c.differing for c in power] == [1]
+    assert power[0].worst is not None
+    assert power[0].worst.index == (0, 0)
+    assert power[0].worst.ulp == 1
+    assert power[0].operands[0].tensor == "total"
+    assert [f.kind.value for f in found.findings] == ["operator", "output"]
+
+
+def test_without_dask_the_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model, *_) = write_models(tmp_path)
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    words = ["campaign", model, "--local", "--worker", LAVAPIPE]
+    assert cli.main([*words, "--out", str(tmp_path / "o")]) == 3
+    assert "pip install 'tosavk[campaign]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--local"], "belong together"),
+        (["--scheduler", "tcp://a:1", "--worker", LAVAPIPE], "belong together"),
+        (["--scheduler", "tcp://a:1"], "no device to run on"),
+        (["--local", "--worker", "reference"], "beside every device"),
+    ],
+)
+def test_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    (model, *_) = write_models(tmp_path)
+    assert cli.main(["campaign", model, *words, "--out", str(tmp_path / "o")]) == 2
+    assert said in capsys.readouterr().err
