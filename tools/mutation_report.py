@@ -46,6 +46,8 @@ that check uses.
 A text that is replaced need not change a result. Two of the first table did not (a sum written the other way round; a
 column that the next part of a CONCAT writes again): they were no faults, and others took their place.
 
+`diff` compares results, it does not look at plans: a missing barrier or a reused place shows there by chance only.
+
 **The right operator** is fixed in the table beforehand. For a fault of the plan (marked *) it is one whose dispatch has another
 barrier, place or value in the reduced program than what the unchanged tree makes of it.
 """
