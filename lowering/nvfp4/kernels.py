@@ -14,6 +14,8 @@ from tosavk.lowering.nvfp4.tiles import (
     GEMM,
     GEMV,
     MOST_GEMV_TOKENS,
+    MOST_NARROW_TOKENS,
+    NARROW_ROWS,
     NV,
     FastTile,
     fast_tile,
@@ -141,7 +143,10 @@ def _meant(name: str, program: Program) -> bool:
         return True
     if not isinstance(program, Projection) or program.mode is not Mode.SHARED:
         return False
-    return program.m <= MOST_GEMV_TOKENS if name == GEMV else program.m > FEW_TOKENS
+    if name != GEMV:
+        return program.m > FEW_TOKENS
+    narrow = program.n in NARROW_ROWS
+    return program.m <= (MOST_NARROW_TOKENS if narrow else MOST_GEMV_TOKENS)
 
 
 def _lack(name: str, program: Program, limits: PlanLimits, numerics: Numerics) -> str:

@@ -22,6 +22,10 @@ FEW_TOKENS = 8
 """Up to so many tokens fill one matrix of the kernel for few tokens."""
 
 MOST_GEMV_TOKENS = 32
+MOST_NARROW_TOKENS = 128
+NARROW_ROWS = range(2048, 4225)
+"""Weights of so many rows (16 to 32 for each of 132 units): more tokens are few."""
+
 FRAGMENT_SUBGROUP = 32
 FRAGMENT_GEMV = MatrixShape(16, 8, 16)
 FRAGMENT_GEMM = MatrixShape(16, 16, 16)
@@ -360,7 +364,7 @@ def gemv_tile(program: Projection, limits: PlanLimits) -> tuple[GemvTile | None,
             tile = GemvTile(
                 token_tiles=1,
                 row_groups=1,
-                turns=_up(chunks, _up(chunks, most)),
+                turns=most if chunks > 2 * most else _up(chunks, _up(chunks, most)),
                 halves=False,
                 own=True,
                 tiles=wanted,

@@ -83,13 +83,25 @@ void main() {
         w_row[r] = (first * w_step + min(first_row + r, n - 1u)) * blocks;
     [[unroll]] for (uint i = 0u; i < SUMS; i++) sum[i] = 0.0;
 
+    // What the next turn needs is loaded a turn ahead; beyond the last block it is repeated.
+    uvec2 next_codes[ROWS];
+    uint next_scales[ROWS];
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        uint at = w_row[r] + min(lane, blocks - 1u);
+        next_codes[r] = block_codes(at);
+        next_scales[r] = scales[s_at + (at >> 2)] >> (8u * (at & 3u));
+    }
     for (uint block = lane; block < blocks; block += LANES) {
         uvec2 codes[ROWS];
         float scale[ROWS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-            uint at = w_row[r] + block;
-            codes[r] = block_codes(at);
-            scale[r] = scale_value(scales[s_at + (at >> 2)] >> (8u * (at & 3u)) & 0xFFu);
+            codes[r] = next_codes[r];
+            scale[r] = scale_value(next_scales[r] & 0xFFu);
+        }
+        [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+            uint at = w_row[r] + min(block + LANES, blocks - 1u);
+            next_codes[r] = block_codes(at);
+            next_scales[r] = scales[s_at + (at >> 2)] >> (8u * (at & 3u));
         }
         precise float inner[SUMS];
         [[unroll]] for (uint i = 0u; i < SUMS; i++) inner[i] = 0.0;

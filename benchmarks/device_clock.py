@@ -1,23 +1,16 @@
-"""Times the fast NVFP4 kernels on a Vulkan device, each checked against binary64 first.
+"""Raw Vulkan for benchmarks: one device and queue, buffers, pipelines, device timestamps.
 
-    python benchmarks/nvfp4_kernels.py [--device NAME] [--n 14336 --k 4096] [--m 1 4096]
-
-The modules in shaders/spirv are run through raw Vulkan calls, without the rest of tosavk, so
-the times are those of the kernels alone: device timestamps around many products in a row,
-a barrier after every dispatch ("serial"), and again without barriers between products
-("free"). Inputs are used in turn from as many copies as pass 230 MB, so that no cache
-holds them. Times include the rounding of activations where it is a dispatch of its own.
-For what the columns mean and for results, see docs/nvfp4-kernels.md.
+It runs modules of shaders/spirv without the rest of tosavk, so that times are those of the
+kernels alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +20,20 @@ from numpy.typing import NDArray
 from tosavk.backends.vulkan._ffi import ffi
 
 SPIRV = Path(__file__).resolve().parents[1] / "shaders" / "spirv"
-ENOUGH_BYTES = 230e6
-SHARED_BYTES = 48 << 10
-BINDINGS = 5
+BINDINGS = 7
+PARAMETER_BYTES = 128
 COMPUTE = 0x800
-MULTIPROCESSORS = 132
+MATRICES = "VK_KHR_cooperative_matrix"
+MATRICES_2 = "VK_NV_cooperative_matrix2"
+MATRICES_2_TYPE = 1000593000
+WARM_SECONDS = 0.3
+SLOW_SECONDS = 0.5
 
 lib: Any = ffi.dlopen("libvulkan.so.1")
 
 Spec = dict[int, int]
 Step = tuple[Any, Any, Sequence[int], tuple[int, int, int]]
 """A dispatch: pipeline, descriptor set, parameters, work groups."""
-
-
-def up(value: int, unit: int) -> int:
-    """value / unit, rounded up."""
-    return -(-value // unit)
 
 
 def check(result: int) -> None:
@@ -62,6 +53,7 @@ class Buffer:
 
     handle: Any
     size: int
+    memory: Any
     bytes: NDArray[np.uint8] | None = None
 
 
@@ -105,33 +97,54 @@ class Device:
                 return device, name
         raise SystemExit(f"no device's name contains {wanted!r}")
 
+    def _extensions(self) -> set[str]:
+        """Names of the device's extensions."""
+        count = ffi.new("uint32_t *")
+        call = lib.vkEnumerateDeviceExtensionProperties
+        check(call(self.physical, ffi.NULL, count, ffi.NULL))
+        found = ffi.new("VkExtensionProperties[]", count[0])
+        check(call(self.physical, ffi.NULL, count, found))
+        return {ffi.string(one.extensionName).decode() for one in found}
+
     def _open(self) -> None:
-        """Makes the device with every feature of 1.1 to 1.3 and cooperative matrices."""
+        """Makes the device with every feature of 1.1 to 1.3 and of its matrices."""
         chain = [
             struct("VkPhysicalDeviceVulkan11Features", 49),
             struct("VkPhysicalDeviceVulkan12Features", 51),
             struct("VkPhysicalDeviceVulkan13Features", 53),
-            struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", 1000506000),
         ]
+        offered = self._extensions()
+        wanted = [name for name in (MATRICES, MATRICES_2) if name in offered]
+        if MATRICES in wanted:
+            chain.append(
+                struct("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", 1000506000)
+            )
         for before, after in zip(chain[1:], chain, strict=False):
             before.pNext = ffi.cast("void *", after)
+        top = ffi.cast("void *", chain[-1])
+        # A structure that the binding does not know: type, next, seven flags.
+        raw = ffi.new("uint64_t[6]")
+        if MATRICES_2 in wanted:
+            raw[0] = MATRICES_2_TYPE
+            raw[1] = int(ffi.cast("uintptr_t", top))
+            top = ffi.cast("void *", raw)
         features = struct("VkPhysicalDeviceFeatures2", 1000059000)
-        features.pNext = ffi.cast("void *", chain[-1])
+        features.pNext = top
         lib.vkGetPhysicalDeviceFeatures2(self.physical, features)
         features.features.robustBufferAccess = 0
         priority = ffi.new("float[]", [1.0])
         queue = struct(
             "VkDeviceQueueCreateInfo", 2, queueCount=1, pQueuePriorities=priority
         )
-        name = ffi.new("char[]", b"VK_KHR_cooperative_matrix")
-        names = ffi.new("char *[]", [name])
+        texts = [ffi.new("char[]", name.encode()) for name in wanted]
+        names = ffi.new("char *[]", texts)
         create = struct(
             "VkDeviceCreateInfo",
             3,
             pNext=ffi.cast("void *", features),
             queueCreateInfoCount=1,
             pQueueCreateInfos=queue,
-            enabledExtensionCount=1,
+            enabledExtensionCount=len(wanted),
             ppEnabledExtensionNames=names,
         )
         self.device = self._made(
@@ -156,7 +169,9 @@ class Device:
             "VkDescriptorSetLayout", 32, bindingCount=BINDINGS, pBindings=bindings
         )
         layouts = ffi.new("VkDescriptorSetLayout[]", [self.sets])
-        ranges = ffi.new("VkPushConstantRange *", {"stageFlags": 32, "size": 32})
+        ranges = ffi.new(
+            "VkPushConstantRange *", {"stageFlags": 32, "size": PARAMETER_BYTES}
+        )
         self.layout = self.make(
             "VkPipelineLayout",
             30,
@@ -167,7 +182,7 @@ class Device:
         )
         size = ffi.new("VkDescriptorPoolSize *", {"type": 7, "descriptorCount": 50_000})
         self.descriptors = self.make(
-            "VkDescriptorPool", 33, maxSets=10_000, poolSizeCount=1, pPoolSizes=size
+            "VkDescriptorPool", 33, maxSets=20_000, poolSizeCount=1, pPoolSizes=size
         )
 
     def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401
@@ -212,11 +227,16 @@ class Device:
         )
         check(self.call("vkBindBufferMemory", handle, memory, 0))
         if wanted == (1, 0):
-            return Buffer(handle, size)
+            return Buffer(handle, size, memory)
         pointer = ffi.new("void **")
         check(self.call("vkMapMemory", memory, 0, size, 0, pointer))
         mapped = np.frombuffer(ffi.buffer(pointer[0], size), np.uint8)
-        return Buffer(handle, size, mapped)
+        return Buffer(handle, size, memory, mapped)
+
+    def free(self, buffer: Buffer) -> None:
+        """Gives a buffer back."""
+        self.call("vkDestroyBuffer", buffer.handle, ffi.NULL)
+        self.call("vkFreeMemory", buffer.memory, ffi.NULL)
 
     def begin(self) -> Any:  # noqa: ANN401
         """A new command buffer that records."""
@@ -313,8 +333,8 @@ class Device:
             create,
         )
 
-    def bind(self, buffers: Sequence[Buffer]) -> Any:  # noqa: ANN401
-        """A descriptor set of some buffers; the first fills what is over."""
+    def bind(self, operands: Sequence[tuple[Buffer, int]]) -> Any:  # noqa: ANN401
+        """A descriptor set of buffers from some byte on; the first fills what is over."""
         layouts = ffi.new("VkDescriptorSetLayout[]", [self.sets])
         allocate = struct(
             "VkDescriptorSetAllocateInfo",
@@ -325,10 +345,13 @@ class Device:
         )
         out = ffi.new("VkDescriptorSet *")
         check(self.call("vkAllocateDescriptorSets", allocate, out))
-        all_buffers = [*buffers, *[buffers[0]] * (BINDINGS - len(buffers))]
+        everything = [*operands, *[operands[0]] * (BINDINGS - len(operands))]
         infos = ffi.new(
             "VkDescriptorBufferInfo[]",
-            [{"buffer": b.handle, "range": 2**64 - 1} for b in all_buffers],
+            [
+                {"buffer": buffer.handle, "offset": at, "range": 2**64 - 1}
+                for buffer, at in everything
+            ],
         )
         writes = ffi.new(
             "VkWriteDescriptorSet[]",
@@ -370,232 +393,58 @@ class Device:
         )
         self.command("vkCmdDispatch", commands, *groups)
 
-    def seconds(
-        self, products: Sequence[Sequence[Step]], count: int, *, barriers: bool
-    ) -> float:
-        """Median time of a product, of `count` in a row, used in turn, when warm."""
+    def measured(self, record: Callable[[Any], None], count: int) -> float:
+        """Median seconds of one of `count` things that `record` puts into commands."""
         commands = self.begin()
         self.command("vkCmdResetQueryPool", commands, self.queries, 0, 2)
         self.command("vkCmdWriteTimestamp", commands, 0x2000, self.queries, 0)
-        for i in range(count):
-            product = products[i % len(products)]
-            for j, step in enumerate(product):
-                self.record(commands, step)
-                if barriers or j + 1 < len(product):
-                    self.barrier(commands)
+        record(commands)
         self.command("vkCmdWriteTimestamp", commands, 0x2000, self.queries, 1)
         check(self.command("vkEndCommandBuffer", commands))
-        end = time.monotonic() + 0.3
+        end = time.monotonic() + WARM_SECONDS
+        start = time.monotonic()
+        self.submit(commands)
+        spent = time.monotonic() - start
         while time.monotonic() < end:
             self.submit(commands)
         found: list[float] = []
         out = ffi.new("uint64_t[]", 2)
-        for _ in range(5):
+        # Slow ones hardly vary.
+        for _ in range(5 if spent < SLOW_SECONDS else 2):
             self.submit(commands)
             check(self.call("vkGetQueryPoolResults", self.queries, 0, 2, 16, out, 8, 3))
             found.append((out[1] - out[0]) * self.tick / count)
+        many = ffi.new("VkCommandBuffer[]", [commands])
+        self.call("vkFreeCommandBuffers", self.pool, 1, many)
         return statistics.median(found)
 
+    def seconds(
+        self, products: Sequence[Sequence[Step]], count: int, *, barriers: bool
+    ) -> float:
+        """Median time of a product, of `count` in a row, used in turn, when warm."""
 
-@dataclass(frozen=True)
-class Choice:
-    """A kernel with its words, and how `nvfp4_halves` fills up its activations."""
+        def record(commands: Any) -> None:  # noqa: ANN401
+            for i in range(count):
+                product = products[i % len(products)]
+                for j, step in enumerate(product):
+                    self.record(commands, step)
+                    if barriers or j + 1 < len(product):
+                        self.barrier(commands)
 
-    kernel: str
-    spec: Spec
-    groups: tuple[int, int, int]
-    order: int | None = None
-    rows: int = 0
-    depth: int = 0
+        return self.measured(record, count)
 
-    def __str__(self) -> str:
-        """The kernel and its words in order."""
-        return f"{self.kernel} {list(self.spec.values())[:-1]}"
+    def copied(self, nbytes: int) -> float:
+        """Bytes a second of vkCmdCopyBuffer, read and written ones counted."""
+        source, target = self.buffer(nbytes), self.buffer(nbytes)
+        region = ffi.new("VkBufferCopy *", {"size": nbytes})
 
+        def record(commands: Any) -> None:  # noqa: ANN401
+            for _ in range(4):
+                self.command(
+                    "vkCmdCopyBuffer", commands, source.handle, target.handle, 1, region
+                )
 
-def few(m: int, n: int, k: int, *, halves: bool, tiles: int = 1) -> Choice | None:
-    """The kernel for few tokens with groups for all multiprocessors, where it fits."""
-    row_groups = min(max(up(n, 16 * MULTIPROCESSORS), 1), 8 if tiles == 1 else 2)
-    width = 32 * row_groups * (32 // tiles // row_groups)
-    chunks = up(k, 128)
-    room = 0 if halves else m * (16 * chunks + 4) * 16
-    if max(room, width // 32 * tiles * 512) + 16 > SHARED_BYTES:
-        return None
-    words = [width, 1, tiles, row_groups, int(halves), m, chunks, 0]
-    rows = up(m, 8 * tiles) * 8 * tiles
-    groups = (up(n, 16 * row_groups), up(m, 8 * tiles), 1)
-    return Choice(
-        "nvfp4_gemv",
-        dict(enumerate(words)),
-        groups,
-        3 if halves else None,
-        rows,
-        128 * chunks,
-    )
-
-
-def many(m: int, n: int, k: int, *, width: int, tokens: int, tiles: int) -> Choice:
-    """The kernel for many tokens that knows the order of elements."""
-    words = [width, tokens, tokens, tiles, 0]
-    rows = up(m, tokens) * tokens
-    groups = (rows // tokens, up(n, width // 32 * 16 * tiles), 1)
-    spec = dict(enumerate(words))
-    return Choice("nvfp4_gemm_fragments", spec, groups, 2, rows, up(k, 128) * 128)
-
-
-def any_matrix(m: int, n: int, k: int, *, size: int, subgroup: int) -> Choice:
-    """The kernel for many tokens and cubic matrices of any size."""
-    tile = 8 * size
-    words = [8 * subgroup, tile, tile, 64, tile // 2, tile // 4, size, size, size, 1, 0]
-    rows = up(m, tile) * tile
-    groups = (rows // tile, up(n, tile), 1)
-    spec = dict(enumerate(words))
-    return Choice("nvfp4_gemm_khr", spec, groups, 1, rows, up(k, 64) * 64)
-
-
-def choices(m: int, n: int, k: int, *, subgroup: int) -> Iterator[Choice]:
-    """What is worth a try."""
-    if subgroup != 32:
-        yield any_matrix(m, n, k, size=8, subgroup=subgroup)
-        return
-    if m <= 8:
-        found = (few(m, n, k, halves=halves) for halves in (False, True))
-        yield from (choice for choice in found if choice is not None)
-    elif m <= 32:
-        choice = few(m, n, k, halves=True, tiles=up(m, 8))
-        if choice is not None:
-            yield choice
-    if m > 8:
-        yield many(m, n, k, width=256, tokens=32, tiles=1)
-    if m > 32:
-        yield many(m, n, k, width=128, tokens=64, tiles=2)
-        yield many(m, n, k, width=128, tokens=64, tiles=4)
-    if m > 64:
-        yield many(m, n, k, width=256, tokens=128, tiles=2)
-        yield any_matrix(m, n, k, size=16, subgroup=subgroup)
-
-
-def code_values() -> NDArray[np.float32]:
-    """The values of the 16 codes."""
-    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-    return np.concatenate([sizes, -sizes])
-
-
-def scale_values() -> NDArray[np.float32]:
-    """The values of the 256 scales, NaNs left out."""
-    code = np.arange(128)
-    exponent, fraction = code >> 3, code & 7
-    normal = (8 + fraction) * 2.0 ** (exponent - 10)
-    sizes = np.where(exponent == 0, fraction * 2.0**-9, normal)
-    return np.concatenate([sizes, -sizes]).astype(np.float32)
-
-
-@dataclass
-class Problem:
-    """Random weights [n, k] in several copies, and pipelines made so far."""
-
-    device: Device
-    n: int
-    k: int
-    copies: list[tuple[Buffer, Buffer]] = field(
-        default_factory=list[tuple[Buffer, Buffer]]
-    )
-    pipelines: dict[tuple[str, tuple[int, ...]], Any] = field(
-        default_factory=dict[tuple[str, tuple[int, ...]], Any]
-    )
-
-    def __post_init__(self) -> None:
-        """Makes the weights and a sample of their values, [rows, k]."""
-        draw = np.random.default_rng(7)
-        packed = draw.integers(0, 256, (self.n, self.k // 2), np.uint8)
-        scales = draw.integers(0x20, 0x50, (self.n, self.k // 16), np.uint8)
-        self.bytes = packed.nbytes + scales.nbytes
-        for _ in range(up(int(ENOUGH_BYTES), self.bytes)):
-            pair = self.device.upload(packed), self.device.upload(scales)
-            self.copies.append(pair)
-        self.scale = self.device.upload(np.array([0.013], np.float32))
-        self.rows = np.unique(np.r_[0, self.n - 1, draw.integers(0, self.n, 62)])
-        codes = packed[self.rows]
-        values = np.empty((len(self.rows), self.k))
-        values[:, 0::2] = code_values()[codes & 15]
-        values[:, 1::2] = code_values()[codes >> 4]
-        self.sample = values * np.repeat(scale_values()[scales[self.rows]], 16, axis=1)
-
-    def pipeline(self, kernel: str, spec: Spec) -> Any:  # noqa: ANN401
-        """A pipeline, made once."""
-        key = kernel, tuple(spec.values())
-        if key not in self.pipelines:
-            self.pipelines[key] = self.device.pipeline(kernel, spec)
-        return self.pipelines[key]
-
-    def products(
-        self, choice: Choice, m: int, x: Buffer, y: Buffer
-    ) -> list[list[Step]]:
-        """The dispatches of a product for each copy of the weights."""
-        first: list[Step] = []
-        source = x
-        if choice.order is not None:
-            source = self.device.buffer(2 * choice.rows * choice.depth)
-            count = choice.rows * choice.depth // 8
-            high = up(up(count, 128), 65_535)
-            groups = (up(up(count, 128), high), high, 1)
-            halves = self.pipeline("nvfp4_halves", {0: 128, 1: choice.order})
-            params = (count, m, self.k, choice.depth)
-            first = [(halves, self.device.bind([x, source]), params, groups)]
-        made = self.pipeline(choice.kernel, choice.spec)
-        found: list[list[Step]] = []
-        for w, s in self.copies:
-            bound = self.device.bind([source, w, s, self.scale, y])
-            params = (m, self.n, self.k, choice.depth)
-            found.append([*first, (made, bound, params, choice.groups)])
-        return found
-
-    def measure(self, m: int, bandwidth: float) -> None:
-        """Prints a line for each choice."""
-        values = np.random.default_rng(m).standard_normal((m, self.k), np.float32)
-        x, y = self.device.upload(values), self.device.buffer(4 * m * self.n)
-        want = values.astype(np.float16).astype(np.float64) @ self.sample.T * 0.013
-        moved = self.bytes + 4 * m * (self.k + self.n)
-        for choice in choices(m, self.n, self.k, subgroup=self.device.subgroup):
-            products = self.products(choice, m, x, y)
-            commands = self.device.begin()
-            for step in products[0]:
-                self.device.record(commands, step)
-                self.device.barrier(commands)
-            check(self.device.command("vkEndCommandBuffer", commands))
-            self.device.submit(commands)
-            got = self.device.download(y, m * self.n).reshape(m, self.n)[:, self.rows]
-            error = np.linalg.norm(got - want) / np.linalg.norm(want)
-            count = max(4, min(105, 30_000 // m))
-            serial = self.device.seconds(products, count, barriers=True)
-            free = self.device.seconds(products, count, barriers=False)
-            rate = 2 * m * self.n * self.k / serial * 1e-12
-            share = moved / bandwidth / serial
-            print(
-                f"n={self.n} k={self.k} m={m:5d} {serial * 1e6:9.2f} us"
-                f" {free * 1e6:9.2f} free {rate:6.1f} TFLOP/s {share:5.0%} of the floor"
-                f" error {error:.1e}{'' if error < 1e-4 else ' WRONG'} {choice}",
-                flush=True,
-            )
-
-
-def main() -> None:
-    """Measures what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="", help="part of the device's name")
-    parser.add_argument("--n", type=int, default=14336, help="rows of the weights")
-    parser.add_argument("--k", type=int, default=4096, help="their length")
-    parser.add_argument("--m", type=int, nargs="*", help="numbers of tokens")
-    parser.add_argument(
-        "--bandwidth", type=float, default=4.23e12, help="bytes a second of a copy"
-    )
-    options = parser.parse_args()
-    device = Device(options.device)
-    print(device.name)
-    problem = Problem(device, options.n, options.k)
-    for m in options.m or (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096):
-        problem.measure(m, options.bandwidth)
-
-
-if __name__ == "__main__":
-    main()
+        speed = 2 * nbytes / self.measured(record, 4)
+        self.free(source)
+        self.free(target)
+        return speed
