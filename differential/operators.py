@@ -296,10 +296,13 @@ class _Check:
                 if side.label in (comparison.left, comparison.right)
             )
         )
-        if not present:
-            return comparison
         name = comparison.tensor
         first = self._sides[0].tensors
+        # What a variable holds is no operand.
+        if not present or not all(
+            n in first or n in self._constants for n in op.inputs
+        ):
+            return comparison
         used = excuses(
             op.op,
             self._block.tensors[name].dtype,

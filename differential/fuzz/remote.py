@@ -308,7 +308,8 @@ class RemoteBench:
     def _died(self, error: ProcessEnded | Refused, stderr: str) -> Died:
         at = next((label for label in self.labels if self._at.startswith(label)), "")
         where = f" while {self._at} was at work" if self._at else ""
-        return Died(_kind(error), f"{error}{where}", at, stderr)
+        what = f"{error.kind}: " if isinstance(error, Refused) else ""
+        return Died(_kind(error), f"{what}{error}{where}", at, stderr)
 
     def _drop(self) -> None:
         """Forgets a process that is of no use any more."""
@@ -325,6 +326,8 @@ def _kind(error: ProcessEnded | Refused) -> Kind:
             return Kind.MEMORY
         case Ending.LOST:
             return Kind.LOST
+        case Ending.FAILED:
+            return Kind.FAILED
         case _:
             return Kind.CRASHED
 
