@@ -178,6 +178,17 @@ def results_file(backend: str) -> Path:
     return WORK / f"{backend.replace(':', '-')}.jsonl"
 
 
+def not_run(rows: dict[str, dict[str, int]]) -> list[str]:
+    """Generated tests that have no result, by operator."""
+    missing: list[str] = []
+    for operator in OPERATORS:
+        total = sum(1 for _ in (WORK / "tests" / operator).rglob("desc.json"))
+        lack = total - sum(rows.get(operator, {}).values())
+        if lack > 0:
+            missing.append(f"{lack} of {total} of {operator}")
+    return missing
+
+
 def write_table(backend: str) -> None:
     """Writes the table of a backend, with driver and versions."""
     path = results_file(backend)
@@ -214,6 +225,9 @@ def write_table(backend: str) -> None:
         lines.append(f"| {operator} | {counts} |")
     totals = [sum(row.get(state, 0) for row in rows.values()) for state in states]
     lines.append(f"| **all** | {' | '.join(f'**{n}**' for n in totals)} |")
+    missing = not_run(rows)
+    if missing:
+        lines += ["", "Not run on this driver: " + ", ".join(missing) + "."]
     if failures:
         lines += ["", "## Not passed", "", *failures]
     TABLES.mkdir(parents=True, exist_ok=True)
