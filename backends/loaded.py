@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.core.accelerator import Accelerator
+from tosavk.core.buffers import Buffer
 from tosavk.core.contexts import Context
 from tosavk.core.descriptors import (
     AccessMode,
@@ -20,7 +23,7 @@ from tosavk.core.descriptors import (
     MemoryDomain,
 )
 from tosavk.core.device import Lowered
-from tosavk.core.errors import Unsupported
+from tosavk.core.errors import OutOfMemory, Unsupported
 from tosavk.core.plan import Slot, SlotRole
 
 _USAGE = {
@@ -66,18 +69,16 @@ class LoadedPlan:
             ModelError: the device refuses it.
         """
         slots = lowered.plan.slots
-        program = context.load_program(lowered)
+        with _wanted_for("constants and intermediates of the program"):
+            program = context.load_program(lowered)
         domains = {role: slot_domain(accelerator, role) for role in SlotRole}
-        self._buffers = [
-            context.allocate_buffer(
-                BufferDesc(
-                    nbytes=slot.nbytes,
-                    domain=domains[slot.role],
-                    usage=_USAGE[slot.role],
-                )
+        self._buffers: list[Buffer] = []
+        for slot in slots:
+            desc = BufferDesc(
+                nbytes=slot.nbytes, domain=domains[slot.role], usage=_USAGE[slot.role]
             )
-            for slot in slots
-        ]
+            with _wanted_for(f"{slot.role.value} {slot.name!r}"):
+                self._buffers.append(context.allocate_buffer(desc))
         self._prepared = context.prepare(
             program,
             [
@@ -111,6 +112,15 @@ class LoadedPlan:
         raw = np.empty(slot.nbytes, np.uint8)
         self._buffers[slot.index].read_into(0, raw.data)
         return raw
+
+
+@contextmanager
+def _wanted_for(what: str) -> Generator[None]:
+    """Says what memory was wanted for when there is not enough."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise OutOfMemory(f"{error}; it was for {what}") from error
 
 
 def slot_domain(accelerator: Accelerator, role: SlotRole) -> MemoryDomain:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,9 @@ from tosavk.lowering.rules.dot import dispatches_dots
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Graph
 """What a program may be given as."""
+
+Compiling = Callable[[int, int], None]
+"""Told how many pipelines of a program are compiled, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Session(Closing):
         *,
         owns_accelerator: bool = False,
         max_turns: int = DEFAULT_TURNS,
+        progress: Compiling | None = None,
     ) -> None:
         """Loads `lowered` in a context of its own.
 
@@ -86,6 +90,8 @@ class Session(Closing):
             owns_accelerator: the accelerator is closed with the session, also when
                 loading fails.
             max_turns: how many turns all WHILE_LOOPs together may take in one run.
+            progress: told how many pipelines are compiled, and of how many; what it
+                raises ends the loading.
 
         Raises:
             ModelError: the device refuses the program.
@@ -102,18 +108,8 @@ class Session(Closing):
         try:
             lowered = self._watch(lowered)
             self.plan: Plan = lowered.plan
-            self._context = self._closing.enter_context(accelerator.create_context())
-            flow = _own_flow(accelerator, lowered)
-            if flow is None:
-                self._loaded = LoadedPlan(accelerator, self._context, lowered)
-            else:
-                self._runner = FlowRunner(
-                    self._context,
-                    flow,
-                    self.plan.slots,
-                    slot_domain(accelerator, SlotRole.INPUT),
-                    turns=max_turns,
-                )
+            with _telling(accelerator.device, progress):
+                self._load(lowered, max_turns)
         except BaseException:
             self._closing.close()
             raise
@@ -196,6 +192,21 @@ class Session(Closing):
         state = ", closed" if self._closed else ""
         return f"<Session ({takes}) -> ({gives}) on {self.device_name}{state}>"
 
+    def _load(self, lowered: Lowered, max_turns: int) -> None:
+        accelerator = self._accelerator
+        self._context = self._closing.enter_context(accelerator.create_context())
+        flow = _own_flow(accelerator, lowered)
+        if flow is None:
+            self._loaded = LoadedPlan(accelerator, self._context, lowered)
+            return
+        self._runner = FlowRunner(
+            self._context,
+            flow,
+            self.plan.slots,
+            slot_domain(accelerator, SlotRole.INPUT),
+            turns=max_turns,
+        )
+
     def _watch(self, lowered: Lowered) -> Lowered:
         """Makes values that rules are about outputs, which only the session sees."""
         if lowered.flow is not None or not self._late.operators:
@@ -263,6 +274,7 @@ def load(
     numerics: str | Numerics = Numerics.STRICT,
     max_turns: int = DEFAULT_TURNS,
     disable: Collection[str] = (),
+    progress: Compiling | None = None,
 ) -> Session:
     """Loads a TOSA program on a device.
 
@@ -273,6 +285,7 @@ def load(
         numerics: "strict" (same bits on every IEEE device) or "fast".
         max_turns: how many turns all WHILE_LOOPs together may take in one run.
         disable: what the device offers and is left alone (`tosavk.core.switches`).
+        progress: told how many pipelines are compiled, and of how many.
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -282,7 +295,9 @@ def load(
     mode = parse_numerics(numerics)
     graph = load_graph(read_model(source), shapes=shapes)
     accelerator = open_accelerator(backend, disable=disable)
-    return load_on(accelerator, graph, numerics=mode, max_turns=max_turns)
+    return load_on(
+        accelerator, graph, numerics=mode, max_turns=max_turns, progress=progress
+    )
 
 
 def load_on(
@@ -291,6 +306,7 @@ def load_on(
     *,
     numerics: Numerics = Numerics.STRICT,
     max_turns: int = DEFAULT_TURNS,
+    progress: Compiling | None = None,
 ) -> Session:
     """Loads a verified graph on an accelerator, which the session closes in the end.
 
@@ -302,7 +318,13 @@ def load_on(
     except BaseException:
         accelerator.close()
         raise
-    return Session(accelerator, lowered, owns_accelerator=True, max_turns=max_turns)
+    return Session(
+        accelerator,
+        lowered,
+        owns_accelerator=True,
+        max_turns=max_turns,
+        progress=progress,
+    )
 
 
 def lower_on(
@@ -351,6 +373,20 @@ def tensor_spec(tensor: Tensor) -> TensorSpec:
 
 def _spec(slot: Slot) -> TensorSpec:
     return TensorSpec(slot.name, slot.dtype, slot.shape)
+
+
+@contextmanager
+def _telling(device: Device, progress: Compiling | None) -> Generator[None]:
+    """Lets a device tell of its pipelines, if it makes any."""
+    watch = getattr(device, "watch_pipelines", None)
+    if progress is None or watch is None:
+        yield
+        return
+    watch(progress)
+    try:
+        yield
+    finally:
+        watch(None)
 
 
 def _own_flow(accelerator: Accelerator, lowered: Lowered) -> Flow | None:

@@ -43,6 +43,37 @@ class ResourceLimit(ModelError):
     """A limit of the device or of this backend would be exceeded."""
 
 
+class TooLarge(ResourceLimit):
+    """A tensor is larger than one limit of the device allows.
+
+    Attributes:
+        tensor: its name.
+        requested: bytes that it needs.
+        limit: bytes that the device allows.
+        limit_name: the limit, as Vulkan calls it: maxStorageBufferRange (what a shader
+            can bind), maxMemoryAllocationSize (what can be allocated in one piece) or
+            maxBufferSize.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        tensor: str,
+        requested: int,
+        limit: int,
+        limit_name: str,
+    ) -> None:
+        super().__init__(
+            f"{what} {tensor!r} needs {requested} bytes in one storage buffer; the "
+            f"device allows {limit} ({limit_name})"
+        )
+        self.tensor = tensor
+        self.requested = requested
+        self.limit = limit
+        self.limit_name = limit_name
+
+
 class DeadlineExpired(ModelError):
     """A finite timeout cannot be honoured, or has passed."""
 

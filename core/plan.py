@@ -200,6 +200,7 @@ class PlanLimits:
 
     Attributes:
         max_storage_buffer_range: bytes one descriptor may cover.
+        storage_limit: name of the device's limit that this comes from.
         segment_bytes: preferred size cap of an arena segment; a tensor larger than
             this gets a segment of its own.
         max_storage_buffers: storage buffers one kernel may bind.
@@ -217,6 +218,7 @@ class PlanLimits:
     """
 
     max_storage_buffer_range: int = 1 << 27
+    storage_limit: str = "maxStorageBufferRange"
     segment_bytes: int = 1 << 27
     max_storage_buffers: int = 4
     max_parameter_bytes: int = 128

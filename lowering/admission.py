@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosavk.core.plan import OperatorName
@@ -52,6 +53,44 @@ def check_operator(op: Operator, block: Block) -> None:
             kind=Kind.UNSUPPORTED_TYPE,
             operator=op,
         )
+
+
+def refusal(graph: Graph, first: AdmissionError) -> AdmissionError:
+    """All that the kernels lack of a program, as one error.
+
+    Args:
+        graph: the program.
+        first: what was found first; itself the answer where there is nothing else.
+    """
+    found = dict.fromkeys(_refused(graph))
+    if len(found) < 2:
+        return first
+    lines = "".join(f"\n  {text}" for text in found)
+    return AdmissionError(
+        f"{len(found)} operators are not supported:{lines}",
+        kind=first.kind,
+        operator=first.operator,
+        tensor=first.tensor,
+    )
+
+
+def _refused(graph: Graph) -> Iterator[str]:
+    """Why operators are refused, those of the called regions included."""
+    for region in graph.regions:
+        for block in region.blocks:
+            for op in block.operators:
+                if op.op in FLOW_OPS:
+                    continue
+                try:
+                    check_operator(op, block)
+                except AdmissionError as error:
+                    types = ", ".join(
+                        f"{name!r} {block.tensors[name].dtype.name}"
+                        for name in op.inputs
+                        if name in block.tensors
+                    )
+                    where = "" if block is graph.main else f" in region {region.name!r}"
+                    yield f"{error}{where}; its operands: {types or 'none'}"
 
 
 def admissions(graph: Graph) -> tuple[Admission, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tosavk.core.errors import ResourceLimit
+from tosavk.core.errors import TooLarge
 from tosavk.core.plan import PlanLimits
 from tosavk.lowering.builder import Emitted, Memory
 
@@ -85,7 +85,7 @@ def allocate(regions: Iterable[Lifetime], limits: PlanLimits) -> Arena:
     """Places every region.
 
     Raises:
-        ResourceLimit: one region alone exceeds `limits.max_storage_buffer_range`.
+        TooLarge: one region alone exceeds `limits.max_storage_buffer_range`.
     """
     cap = min(limits.segment_bytes, limits.max_storage_buffer_range)
     segments: list[_Segment] = []
@@ -94,10 +94,12 @@ def allocate(regions: Iterable[Lifetime], limits: PlanLimits) -> Arena:
     for region in ordered:
         size = _round_up(region.memory.nbytes)
         if size > limits.max_storage_buffer_range:
-            raise ResourceLimit(
-                f"tensor {region.memory.label!r} needs {region.memory.nbytes} bytes in "
-                f"one storage buffer; the device allows "
-                f"{limits.max_storage_buffer_range} (maxStorageBufferRange)"
+            raise TooLarge(
+                "tensor",
+                tensor=region.memory.label,
+                requested=region.memory.nbytes,
+                limit=limits.max_storage_buffer_range,
+                limit_name=limits.storage_limit,
             )
         for number, segment in enumerate(segments):
             offset = segment.place(region.first, region.last, size, max(cap, size))

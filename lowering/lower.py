@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tosavk.core.dtypes import DType, storage_bytes
-from tosavk.core.errors import ResourceLimit
+from tosavk.core.errors import TooLarge
 from tosavk.core.plan import (
     Constant,
     Dispatch,
@@ -26,7 +26,7 @@ from tosavk.core.plan import (
     Slot,
     SlotRole,
 )
-from tosavk.lowering.admission import check_operator
+from tosavk.lowering.admission import check_operator, refusal
 from tosavk.lowering.arena import Arena, allocate, lifetimes
 from tosavk.lowering.builder import (
     CONSTANT_OPS,
@@ -81,9 +81,16 @@ def lower_graph(
 
     Raises:
         AdmissionError: an operator, type or graph form that the kernels lack.
-        ResourceLimit: a tensor is larger than the device's storage buffers.
+        TooLarge: a tensor is larger than the device's storage buffers.
     """
     limits = limits or PlanLimits()
+    try:
+        return _lowered(graph, limits, numerics)
+    except AdmissionError as error:
+        raise refusal(graph, error) from error
+
+
+def _lowered(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Lowered:
     if not needs_flow(graph):
         return Lowered(graph, _lower(graph, limits, numerics))
     flow = lower_flow(graph, lambda piece: _lower(piece, limits, numerics))
@@ -190,10 +197,12 @@ def _slots(block: Block, limits: PlanLimits) -> tuple[Slot, ...]:
             assert tensor.shape is not None
             nbytes = storage_bytes(tensor.dtype, tensor.shape)
             if nbytes > limits.max_storage_buffer_range:
-                raise ResourceLimit(
-                    f"{role.value} {name!r} needs {nbytes} bytes in one storage "
-                    f"buffer; the device allows {limits.max_storage_buffer_range} "
-                    f"(maxStorageBufferRange)"
+                raise TooLarge(
+                    role.value,
+                    tensor=name,
+                    requested=nbytes,
+                    limit=limits.max_storage_buffer_range,
+                    limit_name=limits.storage_limit,
                 )
             slots.append(
                 Slot(len(slots), name, role, tensor.dtype, tensor.shape, nbytes)

@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from os import PathLike
 
     from tosavk.backends.registry import DeviceRecord
@@ -107,6 +107,7 @@ def load(
     numerics: str | Numerics = "strict",
     max_turns: int = 1 << 16,
     disable: Collection[str] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Session:
     """Loads a TOSA program on a device; close it, or use `with`.
 
@@ -117,6 +118,7 @@ def load(
         numerics: "strict" (same bits on every IEEE device) or "fast".
         max_turns: how many turns all WHILE_LOOPs together may take in one run.
         disable: what the device offers and is left alone, such as "no-int8-dot".
+        progress: told how many pipelines are compiled, and of how many; it may raise.
 
     Raises:
         InvalidArgument: the file is broken or a shape is missing.
@@ -132,6 +134,7 @@ def load(
         numerics=numerics,
         max_turns=max_turns,
         disable=disable,
+        progress=progress,
     )
 
 

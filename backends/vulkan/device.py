@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -113,6 +114,10 @@ class VulkanDevice:
         """Whether the device was lost; sticky."""
         return self._logical.poisoned
 
+    def watch_pipelines(self, watch: Callable[[int, int], None] | None) -> None:
+        """Tells how many pipelines of a program are compiled, and of how many."""
+        self._pipelines.watch = watch
+
     def lower(self, artifact: Artifact) -> Lowered:
         """Lowers an artifact for this device.
 
@@ -183,11 +188,15 @@ def device_info(record: DeviceRecord, memory: MemoryPlan) -> DeviceInfo:
 def plan_limits(record: DeviceRecord) -> PlanLimits:
     """What plans for a device may ask for."""
     limits = record.limits
-    largest = min(
-        limits.storage_buffer_range, limits.allocation_bytes, limits.buffer_bytes
+    largest, name = min(
+        (limits.storage_buffer_range, "maxStorageBufferRange"),
+        (limits.allocation_bytes, "maxMemoryAllocationSize"),
+        (limits.buffer_bytes, "maxBufferSize"),
+        key=lambda limit: limit[0],
     )
     return PlanLimits(
         max_storage_buffer_range=largest,
+        storage_limit=name,
         segment_bytes=min(largest, MAX_SEGMENT_BYTES) // 256 * 256,
         max_storage_buffers=min(
             limits.stage_storage_buffers, limits.set_storage_buffers

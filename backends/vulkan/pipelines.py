@@ -20,6 +20,8 @@ from tosavk.shaders.catalogue import Kernel, Work
 from tosavk.shaders.variants import module_name
 
 _LOGGER = "tosavk.vulkan"
+_AT_ONCE = 4
+"""Pipelines of one call to the driver."""
 
 ENTRY_POINT = "main"
 MAX_INVOCATIONS = 1 << 32
@@ -102,6 +104,9 @@ class Pipelines:
         library: where kernels come from.
         folder: where the pipeline cache is kept, or None.
 
+    Attributes:
+        watch: told how many pipelines are made, and of how many; None: nobody.
+
     Raises:
         ModelError: the driver refused.
     """
@@ -114,6 +119,7 @@ class Pipelines:
         self._folder = folder
         self._identity = cachefile.CacheIdentity.of(device.record)
         self._made: dict[PipelineKey, Cdata] = {}
+        self.watch: Callable[[int, int], None] | None = None
         self._set_layouts: dict[int, Cdata] = {}
         self._layouts: dict[tuple[int, int], Layout] = {}
         stored = cachefile.load(folder, self._identity) if folder else b""
@@ -139,22 +145,32 @@ class Pipelines:
         return found
 
     def prepare(self, keys: Iterable[PipelineKey]) -> dict[PipelineKey, Cdata]:
-        """The VkPipeline of each key; missing ones are made in one call.
+        """The VkPipeline of each key; missing ones are made a few at a time.
+
+        So that Ctrl-C is heard between two calls, and `watch` told. What was made
+        before it is kept.
 
         Raises:
             Unsupported: a kernel has no module.
-            ModelError: the driver refused; nothing is kept of this call.
+            ModelError: the driver refused.
         """
         wanted = dict.fromkeys(keys)
         missing = [key for key in wanted if key not in self._made]
         if missing:
             logs.debug(_LOGGER, "compiling %d pipelines", len(missing))
-            made = self._compile(missing)
-            for key, pipeline in zip(missing, made, strict=True):
-                self._made[key] = pipeline
-                self._own("vkDestroyPipeline", pipeline)
+            for first in range(0, len(missing), _AT_ONCE):
+                if self.watch is not None:
+                    self.watch(first, len(missing))
+                self._make(missing[first : first + _AT_ONCE])
+            if self.watch is not None:
+                self.watch(len(missing), len(missing))
             self.save()
         return {key: self._made[key] for key in wanted}
+
+    def _make(self, keys: list[PipelineKey]) -> None:
+        for key, pipeline in zip(keys, self._compile(keys), strict=True):
+            self._made[key] = pipeline
+            self._own("vkDestroyPipeline", pipeline)
 
     def save(self) -> None:
         """Writes the pipeline cache to disk if it has changed; never raises."""

@@ -5,7 +5,7 @@ Source of the protocols: `core.device`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tosavk.backends.wgpu import _ffi
@@ -132,6 +132,10 @@ class WgpuDevice:
     def plan_limits(self) -> PlanLimits:
         """What plans for this device may ask for."""
         return self._limits
+
+    def watch_pipelines(self, watch: Callable[[int, int], None] | None) -> None:
+        """Tells how many pipelines of a program are made, and of how many."""
+        self.pipelines.watch = watch
 
     @property
     def poisoned(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tosavk.backends.wgpu import _ffi
@@ -75,6 +76,22 @@ class Pipelines:
         self._sources: dict[str, Source] = {}
         self._handles: dict[tuple[int, str], Cdata] = {}
         self._pipelines: dict[tuple[str, tuple[int, ...]], Pipeline] = {}
+        self.watch: Callable[[int, int], None] | None = None
+
+    def prepare(self, keys: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        """Makes those that are missing, and tells `watch` how far it is.
+
+        Raises:
+            InvalidArgument: as `get`.
+            ModelError: as `get`.
+        """
+        missing = [key for key in dict.fromkeys(keys) if key not in self._pipelines]
+        for number, (name, spec) in enumerate(missing):
+            if self.watch is not None:
+                self.watch(number, len(missing))
+            self.get(name, spec)
+        if missing and self.watch is not None:
+            self.watch(len(missing), len(missing))
 
     def get(self, name: str, spec: tuple[int, ...]) -> Pipeline:
         """The pipeline of a kernel with these specialization words.

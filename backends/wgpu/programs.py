@@ -80,6 +80,7 @@ class Program:
             for constant in plan.constants:
                 self._upload(constant)
             everything = (*plan.prologue, *plan.dispatches)
+            pipelines.prepare((d.kernel, d.spec) for d in everything)
             parameters = self._parameters(everything, undo)
             launches = [
                 self._launch(dispatch, pipelines, block, most, undo)

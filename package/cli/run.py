@@ -70,7 +70,13 @@ def main(options: argparse.Namespace) -> int:
         accelerator = open_accelerator(options.backend)
         step(f"loading on {accelerator.name}")
         numerics = parse_numerics(options.numerics)
-        with load_on(accelerator, graph, numerics=numerics) as program:
+
+        def compiling(done: int, of: int) -> None:
+            step(f"compiling pipeline {min(done + 1, of)} of {of}")
+
+        with load_on(
+            accelerator, graph, numerics=numerics, progress=compiling
+        ) as program:
             loaded = time.perf_counter()
             step(f"running on {program.device_name}")
             result = program.run(inputs)
