@@ -17,7 +17,7 @@ from tosavk.backends.registry import open_accelerator
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.device import Device
 from tosavk.core.dtypes import DType, coerce, pack, unpack
-from tosavk.core.errors import InvalidArgument, Released
+from tosavk.core.errors import DeviceLost, InvalidArgument, Released
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
@@ -165,6 +165,15 @@ class Session(Closing):
         if self._late.operators:
             names = (spec.name for spec in self.inputs)
             self._late.check(dict(zip(names, arrays, strict=True)))
+        try:
+            return self._run(arrays)
+        except DeviceLost as error:
+            raise DeviceLost(
+                f"{self.device_name}: {error}; `tosavk run --op-by-op` names the operator"
+            ) from error
+
+    def _run(self, arrays: list[NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Runs with all inputs in order."""
         if self._runner is not None:
             return self._runner.run(arrays)
         for slot, array in zip(self.plan.inputs, arrays, strict=True):

@@ -8,19 +8,19 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.session import Session
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.dtypes import pack_serialized
 from tosavk.core.plan import Numerics
 from tosavk.differential.compare import bits_of
 from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import expose
+from tosavk.lowering.single import single
 
 Array = NDArray[np.generic]
 Progress = Callable[[str], None]
@@ -173,9 +173,9 @@ def run_alone(
     Returns:
         Its results by name.
     """
-    single = _alone(op, block, graph, operands, constants)
+    alone = single(op, block, graph, operands, constants)
     limits = accelerator.device.plan_limits
-    lowered = lower_graph(single, limits=limits, numerics=numerics)
+    lowered = lower_graph(alone, limits=limits, numerics=numerics)
     with Session(accelerator, lowered) as session:
         return session.run(operands)
 
@@ -193,34 +193,3 @@ def keeps_state(graph: Graph) -> bool:
 def same_bits(left: Array, right: Array) -> bool:
     """Whether two arrays have the same bits, NaNs included."""
     return bool(np.array_equal(bits_of(left), bits_of(right)))
-
-
-def _alone(
-    op: Operator,
-    block: Block,
-    graph: Graph,
-    operands: Mapping[str, Array],
-    constants: Mapping[str, Array],
-) -> Graph:
-    """A program of one operator, with its constants and the others as inputs."""
-    names = dict.fromkeys((*op.inputs, *op.outputs))
-    tensors = {name: block.tensors[name] for name in names}
-    for name in op.inputs:
-        if name in operands:
-            tensors[name] = replace(tensors[name], data=None)
-        elif name in constants:
-            data = pack_serialized(tensors[name].dtype, constants[name])
-            tensors[name] = replace(tensors[name], data=memoryview(data))
-    single = Block(
-        name=block.name,
-        operators=(op,),
-        tensors=tensors,
-        inputs=tuple(dict.fromkeys(n for n in op.inputs if n in operands)),
-        outputs=op.outputs,
-    )
-    # Operators of control flow call the other regions.
-    regions = tuple(
-        replace(region, blocks=(single,)) if block in region.blocks else region
-        for region in graph.regions
-    )
-    return replace(graph, regions=regions)

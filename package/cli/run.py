@@ -43,6 +43,12 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument(
         "--output-dir", metavar="D", help="save every output as D/NAME.npy"
     )
+    parser.add_argument(
+        "--op-by-op",
+        action="store_true",
+        help="submit every operator on its own: slow; names the operator at which a "
+        "device is lost",
+    )
     parser.set_defaults(function=main)
 
 
@@ -74,14 +80,25 @@ def main(options: argparse.Namespace) -> int:
         def compiling(done: int, of: int) -> None:
             step(f"compiling pipeline {min(done + 1, of)} of {of}")
 
-        with load_on(
-            accelerator, graph, numerics=numerics, progress=compiling
-        ) as program:
+        device = accelerator.name
+        outputs = [tensor_spec(block.tensors[name]) for name in block.outputs]
+        if options.op_by_op:
+            from tosavk.backends.steps import run_by_operators
+
             loaded = time.perf_counter()
-            step(f"running on {program.device_name}")
-            result = program.run(inputs)
+            with accelerator:
+                result = run_by_operators(
+                    accelerator, graph, inputs, numerics=numerics, progress=step
+                )
             done = time.perf_counter()
-            device, outputs = program.device_name, program.outputs
+        else:
+            with load_on(
+                accelerator, graph, numerics=numerics, progress=compiling
+            ) as program:
+                loaded = time.perf_counter()
+                step(f"running on {device}")
+                result = program.run(inputs)
+                done = time.perf_counter()
     files = {} if folder is None else save(folder, result)
     _show(options, device, (loaded - begin, done - loaded), outputs, result, files)
     return 0
