@@ -38,6 +38,7 @@ from tosavk.lowering.nvfp4.artifact import (
 )
 from tosavk.lowering.nvfp4.kernels import (
     LANES,
+    SUBGROUP,
     Choice,
     choose,
     tile_for,
@@ -45,6 +46,8 @@ from tosavk.lowering.nvfp4.kernels import (
 from tosavk.lowering.nvfp4.launches import Launch, finish_launch
 from tosavk.lowering.nvfp4.tiles import FastTile
 from tosavk.shaders.catalogue import kernels
+
+_WIDE_GROUP = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +337,16 @@ class _Build:
                 tiles=1,
                 barrier=barrier,
                 operator=len(self.operators),
+                width=self._strict_width(tile.tokens),
             )
         )
         self.operators.append(name)
+
+    def _strict_width(self, tokens: int) -> int:
+        """Two tokens are faster in wide groups; 0 is the kernel's own width."""
+        wide = self.kernel == SUBGROUP and tokens == 2
+        fits = self.limits.max_workgroup_invocations >= _WIDE_GROUP
+        return _WIDE_GROUP if wide and fits else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@
 #include "float_controls.glsl"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint WIDTH = 64u;
 layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint TOKENS = 1u;
 layout(constant_id = 3) const uint PAIRS = 1u;
@@ -50,7 +51,6 @@ layout(set = 0, binding = 6) writeonly buffer Y { float y[]; };
 #include "linear.glsl"
 #include "nvfp4_strict.glsl"
 
-const uint WIDTH = 64u;
 const uint SUMS = ROWS * TOKENS;
 shared float part[WIDTH * SUMS];
 
@@ -83,25 +83,13 @@ void main() {
         w_row[r] = (first * w_step + min(first_row + r, n - 1u)) * blocks;
     [[unroll]] for (uint i = 0u; i < SUMS; i++) sum[i] = 0.0;
 
-    // What the next turn needs is loaded a turn ahead; beyond the last block it is repeated.
-    uvec2 next_codes[ROWS];
-    uint next_scales[ROWS];
-    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-        uint at = w_row[r] + min(lane, blocks - 1u);
-        next_codes[r] = block_codes(at);
-        next_scales[r] = scales[s_at + (at >> 2)] >> (8u * (at & 3u));
-    }
     for (uint block = lane; block < blocks; block += LANES) {
         uvec2 codes[ROWS];
         float scale[ROWS];
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-            codes[r] = next_codes[r];
-            scale[r] = scale_value(next_scales[r] & 0xFFu);
-        }
-        [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-            uint at = w_row[r] + min(block + LANES, blocks - 1u);
-            next_codes[r] = block_codes(at);
-            next_scales[r] = scales[s_at + (at >> 2)] >> (8u * (at & 3u));
+            uint at = w_row[r] + block;
+            codes[r] = block_codes(at);
+            scale[r] = scale_value(scales[s_at + (at >> 2)] >> (8u * (at & 3u)) & 0xFFu);
         }
         precise float inner[SUMS];
         [[unroll]] for (uint i = 0u; i < SUMS; i++) inner[i] = 0.0;
