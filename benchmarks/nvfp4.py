@@ -116,7 +116,7 @@ class Cublas:
             b.copy_(a)
         stop.record()
         self.torch.cuda.synchronize()
-        return 40 * COPY_BYTES / (start.elapsed_time(stop) * 1e-3)
+        return 40 * COPY_BYTES / (float(start.elapsed_time(stop)) * 1e-3)
 
     def seconds(
         self, weights: NDArray[np.float16], tokens: Sequence[int]
