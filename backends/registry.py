@@ -7,17 +7,22 @@ modules are imported on first use, so that one broken driver binding hides nothi
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.device import Device
-from tosavk.core.errors import InitError, InvalidArgument
+from tosavk.core.errors import DeviceUnavailable, InitError, InvalidArgument
 from tosavk.core.switches import known_switches
 
 BACKENDS = ("vulkan", "wgpu", "reference")
+DEVICE_VARIABLE = "TOSAVK_DEVICE"
+"""Environment variable: specifications, separated by commas; each says which device is
+meant where its backend is named without one."""
 
 
 class Listing(Protocol):
@@ -80,6 +85,7 @@ class DeviceRecord:
         uuid: device UUID or "".
         usable: whether it can be opened.
         reason: why not.
+        pci: numbers of vendor and device, such as 1002:73bf, or "".
     """
 
     backend: str
@@ -89,6 +95,7 @@ class DeviceRecord:
     uuid: str
     usable: bool
     reason: str
+    pci: str = ""
 
     @property
     def spec(self) -> str:
@@ -129,14 +136,91 @@ def devices() -> tuple[DeviceRecord, ...]:
                 DeviceRecord(name, -1, "", "", "", False, "no device was found")
             )
         records.extend(
-            DeviceRecord(name, d.index, d.name, d.driver, d.uuid, d.usable, d.reason)
+            DeviceRecord(
+                name,
+                d.index,
+                d.name,
+                d.driver,
+                d.uuid,
+                d.usable,
+                d.reason,
+                pci=str(getattr(d, "pci", "")),
+            )
             for d in listings
         )
     return tuple(records)
 
 
+def preferred(name: str) -> str | None:
+    """The device of a backend that TOSAVK_DEVICE names, if it does.
+
+    Raises:
+        InvalidArgument: the variable names an unknown backend, or no device of one.
+    """
+    found: str | None = None
+    for item in os.environ.get(DEVICE_VARIABLE, "").split(","):
+        if not item.strip():
+            continue
+        try:
+            backend_name, selector = parse_spec(item.strip())
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{DEVICE_VARIABLE}: {error}") from error
+        if selector is None:
+            raise InvalidArgument(
+                f"{DEVICE_VARIABLE}: {item.strip()!r} names no device; give an index, a "
+                "UUID or a part of a name, such as vulkan:1"
+            )
+        if backend_name == name:
+            found = selector
+    return found
+
+
+def describe(spec: str = "vulkan") -> dict[str, Any]:
+    """What is known of a device, ready for JSON; it is not opened.
+
+    Of Vulkan: limits, features as available and as enabled, extensions, subgroups,
+    cooperative matrices, memory heaps with what is used and free (null: the driver does
+    not tell). Of the others what a device list tells.
+
+    Raises:
+        InvalidArgument: no such backend.
+        InitError: no such device, or several.
+    """
+    name, selector = parse_spec(spec)
+    selector = selector or preferred(name)
+    module = backend(name)
+    own = getattr(module, "describe", None)
+    if own is not None:
+        return cast("dict[str, Any]", own(selector))
+    listings = module.list_devices()
+    wanted = (selector or "0").casefold()
+    for d in listings:
+        if wanted in (str(d.index), d.name.casefold()) or wanted in d.driver.casefold():
+            break
+        if wanted in d.name.casefold():
+            break
+    else:
+        raise DeviceUnavailable(f"no {name} device matches {selector!r}")
+    record = DeviceRecord(
+        name,
+        d.index,
+        d.name,
+        d.driver,
+        d.uuid,
+        d.usable,
+        d.reason,
+        pci=str(getattr(d, "pci", "")),
+    )
+    facts = getattr(d, "facts", None)
+    known = dataclasses.asdict(facts) if facts is not None else {}
+    return {**dataclasses.asdict(record), "facts": known}
+
+
 def open_accelerator(spec: str, *, disable: Collection[str] = ()) -> Accelerator:
     """Opens the device that a specification names.
+
+    A specification without a device means the one that TOSAVK_DEVICE names, else the
+    best one.
 
     Args:
         spec: the specification.
@@ -150,6 +234,7 @@ def open_accelerator(spec: str, *, disable: Collection[str] = ()) -> Accelerator
         SwitchWarning: there is no such switch.
     """
     name, selector = parse_spec(spec)
+    selector = selector or preferred(name)
     switches = known_switches(disable, source="disable")
     chosen = backend(name)
     if not switches:

@@ -11,7 +11,7 @@ Importing this module loads nothing else; each name is loaded when it is first u
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -51,6 +51,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "custom",
+    "describe",
     "devices",
     "load",
     "open",
@@ -79,6 +80,23 @@ def devices() -> tuple[DeviceRecord, ...]:
     from tosavk.backends.registry import devices as found
 
     return found()
+
+
+def describe(spec: str = "vulkan") -> dict[str, Any]:
+    """What is known of a device, ready for JSON: limits, features, memory and so on.
+
+    Features are shown as available and as enabled. The device is not opened.
+
+    Args:
+        spec: backend specification, as of `open`.
+
+    Raises:
+        InvalidArgument: no such backend.
+        InitError: no such device, or several of them.
+    """
+    from tosavk.backends.registry import describe as found
+
+    return found(spec)
 
 
 def open(spec: str = "vulkan", *, disable: Collection[str] = ()) -> Accelerator:

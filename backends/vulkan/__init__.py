@@ -6,7 +6,7 @@ Neither the loader library nor the C types are loaded before a function here is 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tosavk.backends.vulkan.options import VulkanOptions
     from tosavk.backends.vulkan.suitability import DeviceListing
 
-__all__ = ["list_devices", "open_device"]
+__all__ = ["describe", "list_devices", "open_device"]
 
 
 def list_devices() -> list[DeviceListing]:
@@ -33,6 +33,17 @@ def list_devices() -> list[DeviceListing]:
 
     with open_instance(None, validation=False) as instance:
         return [DeviceListing.of(record) for record, _ in read_records(instance)]
+
+
+def describe(selector: str | None = None) -> dict[str, Any]:
+    """What is known of a device, ready for JSON; it is not opened.
+
+    Raises:
+        InitError: as `open_device`.
+    """
+    from tosavk.backends.vulkan.describe import describe as found
+
+    return found(selector)
 
 
 def open_device(

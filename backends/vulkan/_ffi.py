@@ -239,6 +239,7 @@ INSTANCE_FUNCTIONS = (
     "vkGetPhysicalDeviceProperties2",
     "vkGetPhysicalDeviceFeatures2",
     "vkGetPhysicalDeviceMemoryProperties",
+    "vkGetPhysicalDeviceMemoryProperties2",
     "vkGetPhysicalDeviceQueueFamilyProperties",
     "vkGetPhysicalDeviceExternalBufferProperties",
     "vkCreateDevice",

@@ -53,6 +53,11 @@ class DeviceListing:
     reason: str
     record: DeviceRecord
 
+    @property
+    def pci(self) -> str:
+        """Numbers of vendor and device in hexadecimal."""
+        return f"{self.record.vendor_id:04x}:{self.record.device_id:04x}"
+
     @classmethod
     def of(cls, record: DeviceRecord) -> DeviceListing:
         """The listing of a record."""

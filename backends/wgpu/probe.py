@@ -119,6 +119,11 @@ class DeviceListing:
     reason: str
     facts: AdapterFacts
 
+    @property
+    def pci(self) -> str:
+        """Numbers of vendor and device in hexadecimal."""
+        return f"{self.facts.vendor_id:04x}:{self.facts.device_id:04x}"
+
     @classmethod
     def of(cls, index: int, facts: AdapterFacts) -> DeviceListing:
         """The listing of an adapter."""

@@ -52,6 +52,7 @@ exit codes:
 _BACKENDS = """\
 a backend S is vulkan, wgpu or reference, optionally with a device index, UUID, or
 part of a device or driver name: vulkan:1, wgpu:llvmpipe. See `tosavk devices`.
+TOSAVK_DEVICE=vulkan:1 says which device is meant where none is named.
 """
 
 

@@ -25,6 +25,11 @@ def add_parser(commands: Subparsers) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="as JSON (docs/json.md)")
+    parser.add_argument(
+        "--describe",
+        metavar="S",
+        help="print all that is known of one device as JSON: limits, features, memory",
+    )
     parser.set_defaults(function=main)
 
 
@@ -32,6 +37,12 @@ def main(options: argparse.Namespace) -> int:
     """Lists the devices; 4 when none is usable."""
     from tosavk.backends.registry import devices
 
+    if options.describe:
+        from tosavk.backends.registry import describe
+
+        about = describe(options.describe)
+        write_json("-", {"format": "tosavk.device", "version": 1, **about})
+        return 0
     records = devices()
     if options.json:
         write_json("-", document(records))
@@ -57,7 +68,7 @@ def document(records: tuple[DeviceRecord, ...]) -> dict[str, object]:
 
 def show(console: Console, records: tuple[DeviceRecord, ...]) -> None:
     """Prints the device list for people, the reasons below it."""
-    from tosavk.cli.console import BAD, GOOD, Column, say, show_table
+    from tosavk.cli.console import BAD, GOOD, SOFT, Column, say, show_table
 
     show_table(
         console,
@@ -77,6 +88,11 @@ def show(console: Console, records: tuple[DeviceRecord, ...]) -> None:
             for record in records
         ],
     )
+    for record in records:
+        if record.usable and (record.uuid or record.pci):
+            ids = {"UUID": record.uuid, "PCI": record.pci}
+            text = ", ".join(f"{name} {value}" for name, value in ids.items() if value)
+            say(console, f"  {record.spec}: {text}", SOFT)
     refused = [record for record in records if not record.usable]
     for record in refused:
         say(console, f"  {record.spec}: {record.reason}")

@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tosavk.cli.options import show_switches, write_json
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tosavk.backends.nvfp4_report import KernelReport
     from tosavk.backends.registry import DeviceRecord
     from tosavk.cli.types import Subparsers
+    from tosavk.differential.selftest import SelfTest
 
 _PACKAGES = (
     "tosavk",
@@ -40,6 +42,7 @@ DRIVER_VARIABLES = (
     "VK_ADD_LAYER_PATH",
     "VK_INSTANCE_LAYERS",
     "WGPUPY_WGPU_ADAPTER_NAME",
+    "TOSAVK_DEVICE",
     "TOSAVK_DISABLE",
 )
 """Variables that choose drivers and layers, and what of a device is used."""
@@ -67,7 +70,8 @@ def main(options: argparse.Namespace) -> int:
     """Prints the report; always 0."""
     records, failure = _devices()
     kernels = _kernels(records)
-    report = document(records, failure, kernels)
+    tests, untested = _self_test(records)
+    report = without_home(document(records, failure, kernels, tests, untested))
     if options.json:
         write_json("-", report)
         return 0
@@ -88,6 +92,16 @@ def main(options: argparse.Namespace) -> int:
     if failure:
         say(console, f"  {failure}", BAD)
     devices.show(console, records)
+    say(console, "self-test", TITLE)
+    for test in tests:
+        what = test.failure or f"{test.operators} operators of FP16"
+        style = "" if test.outcome == "passed" else BAD
+        say(console, f"  {test.spec}: {test.outcome}: {what}", style)
+        for text in test.wrong:
+            say(console, f"    {text}", BAD)
+    if untested:
+        say(console, f"  {untested}", BAD)
+    console.print()
     say(console, "NVFP4 kernels", TITLE)
     nvfp4.show(console, kernels)
     return 0
@@ -97,6 +111,8 @@ def document(
     records: tuple[DeviceRecord, ...],
     failure: str = "",
     kernels: Sequence[KernelReport] = (),
+    tests: Sequence[SelfTest] = (),
+    untested: str = "",
 ) -> dict[str, object]:
     """The report as JSON data (docs/json.md).
 
@@ -104,6 +120,8 @@ def document(
         records: the devices.
         failure: why they could not be listed, or "".
         kernels: which NVFP4 kernel each of them runs.
+        tests: what the self-test says of each.
+        untested: why there was none, or "".
     """
     from tosavk.cli import devices, nvfp4
 
@@ -126,7 +144,52 @@ def document(
         "devices": devices.document(records)["devices"],
         "failure": failure,
         "nvfp4": nvfp4.document(kernels),
+        "self_test": [
+            {
+                "spec": test.spec,
+                "device": test.device,
+                "outcome": test.outcome,
+                "operators": test.operators,
+                "wrong": list(test.wrong),
+                "failure": test.failure,
+            }
+            for test in tests
+        ],
+        "self_test_failure": untested,
     }
+
+
+def without_home(report: dict[str, object]) -> dict[str, object]:
+    """The report with the home folder as ~ wherever it is named."""
+    try:
+        home = str(Path.home())
+    except RuntimeError:
+        return report
+    if len(home) < 2:
+        return report
+
+    def clean(value: object) -> object:
+        if isinstance(value, str):
+            return value.replace(home, "~")
+        if isinstance(value, dict):
+            items = cast("dict[str, object]", value).items()
+            return {name: clean(item) for name, item in items}
+        if isinstance(value, list):
+            return [clean(item) for item in cast("list[object]", value)]
+        return value
+
+    return cast("dict[str, object]", clean(report))
+
+
+def _self_test(records: Sequence[DeviceRecord]) -> tuple[Sequence[SelfTest], str]:
+    """What a known-answer test says of each device, or why there was none."""
+    specs = [r.spec for r in records if r.usable and r.backend != "reference"]
+    try:
+        from tosavk.differential.selftest import self_test
+
+        return self_test(specs), ""
+    except Exception as error:  # noqa: BLE001 - this command never fails
+        return (), f"the self-test failed: {type(error).__name__}: {error}"
 
 
 def _kernels(records: Sequence[DeviceRecord]) -> tuple[KernelReport, ...]:
