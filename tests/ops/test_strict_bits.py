@@ -32,7 +32,7 @@ def flushes(spec: str) -> bool:
     docs/numerics.md; through wgpu they are flushed, too.
     """
     driver = lane(spec).driver
-    return "SwiftShader" in driver or "Mesa 26." in driver
+    return any(name in driver for name in ("SwiftShader", "Mesa 26.", "NVIDIA"))
 
 
 def gpus(available: tuple[str, ...]) -> list[str]:
