@@ -134,7 +134,7 @@ def read_record(calls: Calls, handle: Cdata, *, index: int) -> DeviceRecord:
         features=features,
         extensions=extensions,
         matrix_shapes=(
-            _matrix_shapes(calls, handle) if features.cooperative_matrix else ()
+            matrix_shapes(calls, handle) if features.cooperative_matrix else ()
         ),
         matrix_grids=(
             _matrix_grids(calls, handle) if features.cooperative_matrix_2 else ()
@@ -264,7 +264,7 @@ def matrix_2_struct(
     return scratch.new("uint32_t[]", words)
 
 
-def _matrix_shapes(calls: Calls, handle: Cdata) -> tuple[MatrixShape, ...]:
+def matrix_shapes(calls: Calls, handle: Cdata) -> tuple[MatrixShape, ...]:
     """The shapes of FP16 products with FP32 sums that one subgroup makes, each once."""
     query = getattr(calls, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", None)
     count = ffi.new("uint32_t *")

@@ -306,7 +306,7 @@ def test_a_pipeline_cache_that_cannot_be_read_or_made_is_done_without(
 @pytest.mark.parametrize(
     ("name", "ask"),
     [
-        ("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "_matrix_shapes"),
+        ("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "matrix_shapes"),
         (
             "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV",
             "_matrix_grids",
