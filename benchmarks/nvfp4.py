@@ -12,7 +12,8 @@ from as many copies as pass 230 MB. "free" is without barriers between products.
 
 The floor is packed codes, block scales, activations and results over the copy bandwidth
 measured in the same run. cuBLAS (FP16, dequantised weights, a CUDA graph, copies in turn)
-needs PyTorch with CUDA; where it is lacking, its column is, and the copy is Vulkan's.
+needs PyTorch with CUDA; where it is lacking, so is its column. The copy bandwidth is the
+best of PyTorch's copy, Vulkan's, and what the kernel that rounds activations moves.
 Every product is compared with binary64 at 64 rows first; what is off says WRONG.
 """
 
@@ -133,6 +134,24 @@ class Cublas:
             calls = [lambda w=w, x=x, y=y: torch.mm(x, w.t(), out=y) for w in copies]
             found.append(self._graph(calls, 40 if m <= 512 else 8))
         return found
+
+
+def rounded(device: Device, nbytes: int) -> float:
+    """Bytes a second of the kernel that rounds activations, read and written."""
+    k = 4096
+    m = max(nbytes // (4 * k), 1)
+    count = m * k // 8
+    x, y = device.buffer(4 * m * k), device.buffer(2 * m * k)
+    step: Step = (
+        device.pipeline("nvfp4_halves", {0: 128, 1: 0}),
+        device.bind([(x, 0), (y, 0)]),
+        (count, m, k, k),
+        (k // 8 // 128, m, 1),
+    )
+    seconds = device.seconds([[step]], 4, barriers=True)
+    device.free(x)
+    device.free(y)
+    return 6 * m * k / seconds
 
 
 @dataclass
@@ -359,6 +378,8 @@ def main() -> None:
             print(f"no cuBLAS column: {error}")
     nbytes = min(COPY_BYTES, int(4 * ENOUGH_BYTES))
     speeds = {"vkCmdCopyBuffer": device.copied(nbytes)}
+    if limits.shared_bytes and not limits.lack("matrices"):
+        speeds["nvfp4_halves"] = rounded(device, min(nbytes, 1 << 28))
     if cublas is not None:
         speeds["PyTorch"] = cublas.copied()
     for which, speed in speeds.items():
