@@ -13,6 +13,7 @@ from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import read_case
 from tosavk.differential.fuzz.judge import Judge, Kind, Verdict
 from tosavk.differential.fuzz.reducing import reduce_finding
+from tosavk.differential.sides import Side
 from tosavk.lowering import control
 from tosavk.lowering.graph import Graph, Op, Operator
 from tosavk.lowering.program import load_graph
@@ -299,3 +300,27 @@ def test_a_variable_that_is_not_written_is_found(
     monkeypatch.setattr(vars(control)["_Cut"], "_effect", right)
     with Judge(("one", "reference")) as judge:
         assert not judge.examine(read_case(tmp_path / "small"))
+
+
+def test_what_exceptions_put_into_variables_is_not_held_against_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def flushes(op: Operator, graph: Graph, results: list[Array]) -> list[Array]:
+        del graph
+        if op.op is not Op.ADD:
+            return results
+        kept = np.abs(results[0]) >= 2.0**-126
+        return [np.where(kept, results[0], results[0] * 0)]
+
+    plant(monkeypatch, {"good": healthy, "flushing": flushes})
+    monkeypatch.setattr(Side, "traits", lambda _: frozenset({Trait.FLUSHES_SUBNORMALS}))
+    b = Builder()
+    x = b.input("x", DType.FP32, (2,))
+    state = b.variable("state", DType.FP32, (2,), np.zeros(2, np.float32))
+    old = b.variable_read(state)
+    b.variable_write(state, b.add(old, x))
+    b.output(old)
+    samples = tuple({"x": np.array([TINY, 1], np.float32)} for _ in range(3))
+    graph = load_graph(b.build())
+    with Judge(("good", "flushing", "reference")) as judge:
+        assert not judge.examine(Case(graph, samples))
