@@ -7,7 +7,8 @@ The official generator (package tosa-tools, in build/tosa-full-venv) writes some
 tests (3 GB, about 40 minutes on two cores) to build/conformance/tests, one operator
 after the other; what is there is not generated again. Each operator is run as soon as
 it is there; results are kept in build/conformance/BACKEND.jsonl, and what they hold is
-not run again. At the end a table for each backend is written to docs/conformance/.
+not run again. At the end a table for each backend is written to docs/conformance/, and
+docs/op-support.md from all results.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 from pathlib import Path
 
 import bootstrap
+import op_support
 from make_model import CONVERTER
 
 ROOT = bootstrap.ROOT
@@ -256,6 +258,7 @@ def main() -> int:
     if not options.only_generate:
         for backend in backends:
             write_table(backend)
+        op_support.main([])
     return 0
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,9 +91,9 @@ def page(counts: Counts, tables: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the results and writes the page."""
-    given = [Path(name) for name in sys.argv[1:]]
+    given = [Path(n) for n in (sys.argv[1:] if arguments is None else arguments)]
     files = given or sorted((ROOT / "build" / "conformance").glob("*.jsonl"))
     counts = counted(files)
     if not counts:
