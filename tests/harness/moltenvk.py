@@ -287,6 +287,7 @@ class Disguise(Door):
         allocated: memory types of the live allocations by handle.
         stages: of each pipeline, the flags of its stage and whether it has a chain.
         mapped: memory types that were mapped.
+        behind: flags of the memory types of the driver behind it.
     """
 
     def __init__(self, mac: Mac) -> None:
@@ -296,6 +297,8 @@ class Disguise(Door):
         self.device: list[str] = []
         self.allocated: dict[int, int] = {}
         self.mapped: set[int] = set()
+        self.behind: list[int] = []
+        self._usable = 0
         self.stages: list[tuple[int, bool]] = []
         self._kept = _ffi.Scratch()
 
@@ -303,6 +306,8 @@ class Disguise(Door):
         """Wraps one function."""
         fake = self.molten.functions().get(name)
         own: _ffi.Function | None = getattr(self, f"_on_{name}", None)
+        if name == "vkGetPhysicalDeviceMemoryProperties":
+            return super().__call__(name, self._memory(function))
         if fake is not None:
             return super().__call__(name, fake)
         if own is not None:
@@ -334,10 +339,30 @@ class Disguise(Door):
         info.ppEnabledExtensionNames = self._kept.texts(names)
         return int(call(physical, info, *rest))
 
+    def _memory(self, call: _ffi.Function) -> _ffi.Function:
+        """Answers as MoltenVK, and notes the types of the driver behind."""
+
+        def get(handle: Cdata, out: Cdata) -> None:
+            call(handle, out)
+            count = int(out.memoryTypeCount)
+            self.behind = [int(out.memoryTypes[i].propertyFlags) for i in range(count)]
+            self.molten.functions()["vkGetPhysicalDeviceMemoryProperties"](handle, out)
+
+        return get
+
+    def _type_behind(self, kind: int) -> int:
+        """The driver's memory type that stands for one of MoltenVK's."""
+        wanted = HOST_VISIBLE | COHERENT if kind == SHARED else 0
+        for index, flags in enumerate(self.behind):
+            if self._usable >> index & 1 and flags & wanted == wanted:
+                return index
+        raise AssertionError("the driver behind has no such memory")
+
     def _on_vkGetBufferMemoryRequirements(  # noqa: N802
         self, call: _ffi.Function, device: Cdata, buffer: Cdata, out: Cdata
     ) -> None:
         call(device, buffer, out)
+        self._usable = int(out.memoryTypeBits)
         out.memoryTypeBits = BUFFER_TYPES
 
     def _on_vkAllocateMemory(  # noqa: N802
@@ -351,7 +376,7 @@ class Disguise(Door):
         kind = int(info.memoryTypeIndex)
         assert BUFFER_TYPES >> kind & 1, f"memory of type {kind} for a buffer"
         assert info.allocationSize <= self.molten.mac.buffer
-        info.memoryTypeIndex = 0
+        info.memoryTypeIndex = self._type_behind(kind)
         code = int(call(device, info, allocator, out))
         info.memoryTypeIndex = kind
         if code >= 0:
