@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -191,7 +192,7 @@ def describe(spec: str = "vulkan") -> dict[str, Any]:
     module = backend(name)
     own = getattr(module, "describe", None)
     if own is not None:
-        return cast("dict[str, Any]", own(selector))
+        return _plain(own(selector))
     listings = module.list_devices()
     wanted = (selector or "0").casefold()
     for d in listings:
@@ -213,7 +214,12 @@ def describe(spec: str = "vulkan") -> dict[str, Any]:
     )
     facts = getattr(d, "facts", None)
     known = dataclasses.asdict(facts) if facts is not None else {}
-    return {**dataclasses.asdict(record), "facts": known}
+    return _plain({**dataclasses.asdict(record), "facts": known})
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """The data as JSON has it: lists and texts."""
+    return cast("dict[str, Any]", json.loads(json.dumps(data, default=str)))
 
 
 def open_accelerator(spec: str, *, disable: Collection[str] = ()) -> Accelerator:

@@ -41,7 +41,7 @@ def describe(selector: str | None = None) -> dict[str, Any]:
     Raises:
         InitError: as `open_device`.
     """
-    from tosavk.backends.vulkan.describe import describe as found
+    from tosavk.backends.vulkan.description import describe as found
 
     return found(selector)
 

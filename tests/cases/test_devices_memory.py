@@ -9,7 +9,7 @@ from harness.vulkan_door import Door, KeptInstance
 from tosavk.backends.session import Session, lower_on
 from tosavk.backends.vulkan import _ffi
 from tosavk.backends.vulkan._ffi import const
-from tosavk.backends.vulkan.describe import describe, heap_report
+from tosavk.backends.vulkan.description import describe, heap_report
 from tosavk.backends.vulkan.device import plan_limits
 from tosavk.backends.vulkan.memory import (
     DEVICE_LOCAL,
