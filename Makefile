@@ -13,7 +13,7 @@ help:
 	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
 	@echo "make test-coopmat  NVFP4 tests on a CPU driver with cooperative matrices, unpacked beside the system"
 	@echo "make lane LANE=NAME  tests on one driver, result into docs/portability/ (make lanes: all of them)"
-	@echo "make moltenvk   every SPIR-V module to Metal's language, as MoltenVK does it (minutes, no Mac)"
+	@echo "make moltenvk   every SPIR-V module to Metal's language, as MoltenVK does it (no Mac needed)"
 	@echo "make stress     200,000 submissions with random lives: memory stays flat (minutes)"
 	@echo "make mutation   are planted faults found? writes docs/mutation-study.md (half an hour, resumable)"
 	@echo "make check      ruff, mypy, pyright, import contracts"
