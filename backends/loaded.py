@@ -20,10 +20,11 @@ from tosavk.core.descriptors import (
     BufferDesc,
     BufferRange,
     BufferUsage,
+    EventState,
     MemoryDomain,
 )
 from tosavk.core.device import Lowered
-from tosavk.core.errors import OutOfMemory, Unsupported
+from tosavk.core.errors import DeadlineExpired, DeviceLost, OutOfMemory, Unsupported
 from tosavk.core.plan import Slot, SlotRole
 
 _USAGE = {
@@ -68,6 +69,7 @@ class LoadedPlan:
         Raises:
             ModelError: the device refuses it.
         """
+        self._device = accelerator.device
         slots = lowered.plan.slots
         with _wanted_for("constants and intermediates of the program"):
             program = context.load_program(lowered)
@@ -96,16 +98,39 @@ class LoadedPlan:
         """Fills an input slot from its beginning."""
         self._buffers[slot.index].write(0, data)
 
-    def run(self) -> None:
-        """Runs the plan once and waits.
+    def run(self, timeout_s: float | None = None) -> None:
+        """Runs the plan once and waits, in steps that let Ctrl-C through.
+
+        Args:
+            timeout_s: seconds to wait at most; None: until it ends.
 
         Raises:
             DeviceLost: the device was lost while it ran.
+            DeadlineExpired: it has not ended in time; the device is given up.
         """
-        with self._prepared.submit() as event:
-            event.wait()
-            if event.error is not None:
-                raise event.error
+        expired: DeadlineExpired | None = None
+        try:
+            with self._prepared.submit() as event:
+                if event.wait(timeout_s) is EventState.PENDING:
+                    expired = self._give_up(timeout_s)
+                    raise expired
+                if event.error is not None:
+                    raise event.error
+        except DeviceLost:
+            # What the device says once it is given up.
+            if expired is None:
+                raise
+            raise expired from None
+
+    def _give_up(self, timeout_s: float | None) -> DeadlineExpired:
+        """The error for a run that does not end."""
+        abandon = getattr(self._device, "abandon", None)
+        if abandon is not None:
+            abandon("the program")
+        return DeadlineExpired(
+            f"the program did not end within {timeout_s:g} s on {self._device.name}; "
+            "close it and open the device anew"
+        )
 
     def read(self, slot: Slot) -> NDArray[np.uint8]:
         """The bytes of a slot, copied."""

@@ -141,12 +141,17 @@ class Session(Closing):
         return self._runner.variables
 
     def run(
-        self, inputs: Mapping[str, object] | None = None
+        self,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        timeout_s: float | None = None,
     ) -> dict[str, NDArray[np.generic]]:
         """Runs the program once.
 
         Args:
             inputs: an array for every input, by name.
+            timeout_s: seconds to wait at most; None: until it ends. Not looked at in
+                programs with control flow or variables.
 
         Returns:
             A new array for every output, by name. An output that the graph lists
@@ -159,6 +164,7 @@ class Session(Closing):
             Released: the session is closed.
             ResourceLimit: its loops take more than `max_turns` turns.
             DeviceLost: the device was lost while it ran.
+            DeadlineExpired: it has not ended in time; the device is given up.
         """
         self._require_open()
         arrays = self._accept(dict(inputs or {}))
@@ -166,19 +172,21 @@ class Session(Closing):
             names = (spec.name for spec in self.inputs)
             self._late.check(dict(zip(names, arrays, strict=True)))
         try:
-            return self._run(arrays)
+            return self._run(arrays, timeout_s)
         except DeviceLost as error:
             raise DeviceLost(
                 f"{self.device_name}: {error}; `tosavk run --op-by-op` names the operator"
             ) from error
 
-    def _run(self, arrays: list[NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+    def _run(
+        self, arrays: list[NDArray[np.generic]], timeout_s: float | None
+    ) -> dict[str, NDArray[np.generic]]:
         """Runs with all inputs in order."""
         if self._runner is not None:
             return self._runner.run(arrays)
         for slot, array in zip(self.plan.inputs, arrays, strict=True):
             self._loaded.write(slot, pack(slot.dtype, array))
-        self._loaded.run()
+        self._loaded.run(timeout_s)
         result: dict[str, NDArray[np.generic]] = {}
         for slot in self.plan.outputs:
             raw = self._loaded.read(slot)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tosavk.backends.session import Session, tensor_spec
 from tosavk.core.accelerator import Accelerator
-from tosavk.core.errors import DeviceLost, InvalidArgument, Unsupported
+from tosavk.core.errors import DeadlineExpired, DeviceLost, InvalidArgument, Unsupported
 from tosavk.core.plan import Numerics
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.folding import fold
@@ -54,6 +54,7 @@ def run_by_operators(
     inputs: Mapping[str, object],
     *,
     numerics: Numerics = Numerics.STRICT,
+    timeout_s: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Array]:
     """Runs a verified graph operator by operator.
@@ -63,6 +64,7 @@ def run_by_operators(
         graph: the program.
         inputs: an array for every input, by name.
         numerics: mode.
+        timeout_s: seconds that an operator may take; None: any time.
         progress: told which operator is under way.
 
     Returns:
@@ -71,6 +73,7 @@ def run_by_operators(
     Raises:
         InvalidArgument: an input is missing or has a wrong type or shape.
         OperatorLost: the device was lost; the error names the operator.
+        DeadlineExpired: an operator did not end in time; the error names it.
         Unsupported: the program keeps state.
     """
     block = graph.main
@@ -99,7 +102,9 @@ def run_by_operators(
         lowered = lower_graph(alone, limits=limits, numerics=numerics)
         try:
             with Session(accelerator, lowered) as session:
-                values.update(session.run(operands))
+                values.update(session.run(operands, timeout_s=timeout_s))
+        except DeadlineExpired as error:
+            raise DeadlineExpired(f"{op}: {error}") from error
         except DeviceLost as error:
             raise OperatorLost(op, finished, accelerator.name, error) from error
         finished = op

@@ -114,6 +114,10 @@ class VulkanDevice:
         """Whether the device was lost; sticky."""
         return self._logical.poisoned
 
+    def abandon(self, what: str) -> None:
+        """Gives the device up, since work does not end: it counts as lost from now on."""
+        self._logical.overdue(what)
+
     def watch_pipelines(self, watch: Callable[[int, int], None] | None) -> None:
         """Tells how many pipelines of a program are compiled, and of how many."""
         self._pipelines.watch = watch

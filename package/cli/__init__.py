@@ -24,6 +24,7 @@ from tosavk.cli import (
     run,
 )
 from tosavk.core.errors import (
+    DeadlineExpired,
     DeviceLost,
     Error,
     External,
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else OK
     except (Unsupported, ResourceLimit, Incompatible) as error:
         return _complain(error, NOT_SUPPORTED)
-    except (InitError, DeviceLost, OutOfMemory, External) as error:
+    except (InitError, DeviceLost, DeadlineExpired, OutOfMemory, External) as error:
         return _complain(error, NO_DEVICE)
     except Error as error:
         return _complain(error, BAD_INPUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from contextlib import ExitStack
@@ -44,6 +45,16 @@ def add_parser(commands: Subparsers) -> None:
         metavar="F",
         help="keep results in F as they come, and skip those that F has",
     )
+    parser.add_argument(
+        "--timeout",
+        type=shared.whole_number,
+        default=0,
+        metavar="S",
+        help="run the tests in a process of their own; one that crashes, or gives no "
+        "result for S seconds, is a failed test, and the rest goes on (default: 0, in "
+        "this process)",
+    )
+    parser.add_argument("--current", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.add_argument("--junit", metavar="F", help="write JUnit XML")
     parser.set_defaults(function=main)
@@ -56,12 +67,18 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.differential.conformance import Journal, Status, document, junit
 
     specs = tuple(dict.fromkeys(options.backend or ("vulkan",)))
-    journal = Journal(Path(options.resume) if options.resume else None)
-    with ExitStack() as stack:
-        accelerators = {
-            spec: stack.enter_context(open_accelerator(spec)) for spec in specs
-        }
-        _run(_folders(options), accelerators, journal)
+    if options.timeout:
+        from tosavk.cli.conformance_apart import run_apart
+
+        journal = run_apart(options)
+    else:
+        journal = Journal(Path(options.resume) if options.resume else None)
+        with ExitStack() as stack:
+            accelerators = {
+                spec: stack.enter_context(open_accelerator(spec)) for spec in specs
+            }
+            current = Path(options.current) if options.current else None
+            _run(_folders(options), accelerators, journal, current)
     results = sorted(
         journal.results.values(), key=lambda r: (r.operator, r.name, r.backend)
     )
@@ -94,7 +111,10 @@ def _folders(options: argparse.Namespace) -> list[Path]:
 
 
 def _run(
-    folders: list[Path], accelerators: dict[str, Accelerator], journal: Journal
+    folders: list[Path],
+    accelerators: dict[str, Accelerator],
+    journal: Journal,
+    current: Path | None,
 ) -> None:
     from rich.console import Console
     from rich.progress import Progress
@@ -113,6 +133,8 @@ def _run(
                 continue
             case = prepare(test)
             for spec in todo:
+                if current is not None:
+                    current.write_text(json.dumps([test.operator, test.name, spec]))
                 journal.add(run_case(case, spec, accelerators[spec]))
 
 

@@ -49,6 +49,14 @@ def add_parser(commands: Subparsers) -> None:
         help="submit every operator on its own: slow; names the operator at which a "
         "device is lost",
     )
+    parser.add_argument(
+        "--timeout",
+        type=shared.whole_number,
+        default=0,
+        metavar="S",
+        help="seconds that a run (with --op-by-op: an operator) may take; 0: any time "
+        "(default)",
+    )
     parser.set_defaults(function=main)
 
 
@@ -81,6 +89,7 @@ def main(options: argparse.Namespace) -> int:
             step(f"compiling pipeline {min(done + 1, of)} of {of}")
 
         device = accelerator.name
+        limit = float(options.timeout) or None
         outputs = [tensor_spec(block.tensors[name]) for name in block.outputs]
         if options.op_by_op:
             from tosavk.backends.steps import run_by_operators
@@ -88,7 +97,12 @@ def main(options: argparse.Namespace) -> int:
             loaded = time.perf_counter()
             with accelerator:
                 result = run_by_operators(
-                    accelerator, graph, inputs, numerics=numerics, progress=step
+                    accelerator,
+                    graph,
+                    inputs,
+                    numerics=numerics,
+                    timeout_s=limit,
+                    progress=step,
                 )
             done = time.perf_counter()
         else:
@@ -97,7 +111,7 @@ def main(options: argparse.Namespace) -> int:
             ) as program:
                 loaded = time.perf_counter()
                 step(f"running on {device}")
-                result = program.run(inputs)
+                result = program.run(inputs, timeout_s=limit)
                 done = time.perf_counter()
     files = {} if folder is None else save(folder, result)
     _show(options, device, (loaded - begin, done - loaded), outputs, result, files)
