@@ -244,6 +244,7 @@ class Study:
         words += ["--max-findings", str(most), "--count", str(self.settings.count)]
         words += [*self.settings.words(), "--out", str(work), "--json", str(report)]
         start = time.perf_counter()
+        done: subprocess.CompletedProcess[str] | None = None
         for _ in range(_TRIES):
             # A program that ends the process is a finding of the third run.
             done = self._tosavk(tree, words)

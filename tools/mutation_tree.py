@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -176,7 +176,7 @@ class Tree:
             shutil.copytree(ROOT / name, package / name, ignore=skip)
 
     @contextmanager
-    def having(self, fault: Fault) -> Iterator[None]:
+    def having(self, fault: Fault) -> Generator[None, None, None]:
         """The copy with a fault, which is taken out again in the end.
 
         Raises:

@@ -30,11 +30,14 @@ FLOW_OPS = frozenset(CALLS)
 # Far enough above the subnormals that one taken for zero changes no bit of a sum.
 _SMALLEST = {DType.FP32: 2.0**-98, DType.BF16: 2.0**-98}
 _STATE = frozenset({Op.VARIABLE, Op.VARIABLE_READ, Op.VARIABLE_WRITE})
-_EXACT = FLOW_OPS | _STATE
-_EXACT |= {Op.CONST, Op.IDENTITY, Op.RESHAPE, Op.REVERSE, Op.TRANSPOSE, Op.SLICE}
-_EXACT |= {Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM, Op.CLAMP, Op.NEGATE, Op.ABS}
-_EXACT |= {Op.EQUAL, Op.GREATER, Op.GREATER_EQUAL, Op.CEIL, Op.FLOOR, Op.SELECT}
-_EXACT |= {Op.LOGICAL_AND, Op.LOGICAL_OR, Op.LOGICAL_XOR, Op.LOGICAL_NOT}
+_EXACT = (
+    FLOW_OPS
+    | _STATE
+    | {Op.CONST, Op.IDENTITY, Op.RESHAPE, Op.REVERSE, Op.TRANSPOSE, Op.SLICE}
+    | {Op.ADD, Op.SUB, Op.MAXIMUM, Op.MINIMUM, Op.CLAMP, Op.NEGATE, Op.ABS}
+    | {Op.EQUAL, Op.GREATER, Op.GREATER_EQUAL, Op.CEIL, Op.FLOOR, Op.SELECT}
+    | {Op.LOGICAL_AND, Op.LOGICAL_OR, Op.LOGICAL_XOR, Op.LOGICAL_NOT}
+)
 """Operators whose result TOSA fixes, also where they follow one another."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -91,7 +91,11 @@ def reduce_finding(
     findings = bench.examine(case, None)
     if not findings:
         return Outcome(None)
-    inside = look_inside(case, findings, lambda c: bench.examine(c, None))
+
+    def examine(other: Case) -> Sequence[Finding]:
+        return bench.examine(other, None)
+
+    inside = look_inside(case, findings, examine)
     given = case
     if inside is not None:
         case, findings = inside
@@ -101,9 +105,13 @@ def reduce_finding(
     work = folder / f"work-{digest(case)[:16]}-{str(key).replace(' ', '-')}"
     store = FolderStore(work, title=str(key))
     start = store.resumed() or case
+
+    def shows(other: Case) -> bool:
+        return any(f.key == finding.key for f in bench.examine(other, finding.key.kind))
+
     found = reduce_case(
         start,
-        lambda c: any(f.key == key for f in bench.examine(c, key.kind)),
+        shows,
         target=key.op,
         budget=budget,
         store=store,
