@@ -148,7 +148,7 @@ def test_groups_stay_within_each_dimension_c26(count: tuple[int, int, int]) -> N
             columns=width * count[0],
             tiles=tiles,
             barrier=False,
-            operator=None,
+            operator=0,
         )
         found = group_counts(kernel, width, dispatch, limits)
         assert all(n <= most for n, most in zip(found, count, strict=True))
@@ -227,9 +227,16 @@ def test_shapes_of_matrices_are_read_b15_b16(
     assert matrix_shapes(calls, _ffi.NULL) == expected
 
 
+def answers(code: int) -> Callable[..., int]:
+    def answer(*_: object) -> int:
+        return code
+
+    return answer
+
+
 @pytest.mark.parametrize("code", [-1, -13, -1_000_999_888])
 def test_a_driver_that_cannot_tell_its_matrices_has_none_b15(code: int) -> None:
-    calls: Any = SimpleNamespace(**{QUERY: lambda *_: code})
+    calls: Any = SimpleNamespace(**{QUERY: answers(code)})
     assert matrix_shapes(calls, _ffi.NULL) == ()
 
 
@@ -248,6 +255,8 @@ def test_without_the_extension_there_are_none_and_a_reason_b15(
 
 # E19 ------------------------------------------------------------------------------
 
+NONE: frozenset[str] = frozenset()
+NOTHING: dict[str, Any] = {}
 OFFERED = Features(
     cooperative_matrix=True,
     vulkan_memory_model=True,
@@ -274,8 +283,8 @@ WITH_MATRICES = DeviceRecord(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, ""),
-        ({"extensions": frozenset()}, f"the driver has no {COOPERATIVE_MATRIX}"),
+        (NOTHING, ""),
+        ({"extensions": NONE}, f"the driver has no {COOPERATIVE_MATRIX}"),
         ({"matrix_shapes": ()}, "no cooperative matrix of FP16 with FP32 sums"),
         (
             {"features": dataclasses.replace(OFFERED, shader_float16=False)},

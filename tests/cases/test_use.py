@@ -35,6 +35,7 @@ from tosavk.core.errors import (
 )
 from tosavk.core.plan import Numerics
 from tosavk.differential import selftest
+from tosavk.differential.campaign.workers import matching
 from tosavk.differential.diff import DiffRequest, diff
 from tosavk.differential.result import DiffResult, Ending, Verdict
 from tosavk.differential.selftest import self_test
@@ -42,6 +43,7 @@ from tosavk.lowering import admission
 from tosavk.lowering.graph import Graph, Op, Operator
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import load_graph
+from tosavk.lowering.rules.table import RULES
 from tosavk.lowering.tosa.builder import Builder
 
 Captured = pytest.CaptureFixture[str]
@@ -72,7 +74,7 @@ def test_a_device_is_chosen_by_index_uuid_name_and_variable_e1(
     known = [d for d in tosavk.devices() if d.backend == "vulkan"]
     assert [d.index for d in known] == list(range(len(known)))
     assert tosavk.devices() == tosavk.devices()
-    (wanted,) = (d for d in known if devices.matches(d, vulkan_device))
+    (wanted,) = matching(vulkan_device, known)
     assert len(wanted.uuid) == 36
     assert len(wanted.pci.split(":")) == 2
     names: list[str] = []
@@ -304,7 +306,7 @@ def test_all_unsupported_operators_are_in_one_error_e11(
     (chosen,) = b.cond_if(condition, [x], then_graph="yes", else_graph="no")
     b.output(b.erf(b.tanh(chosen, name="hyper"), name="error"))
     graph = load_graph(b.build())
-    rules = {op: rule for op, rule in admission.RULES.items() if op not in _WITHOUT}
+    rules = {op: rule for op, rule in RULES.items() if op not in _WITHOUT}
     monkeypatch.setattr(admission, "RULES", rules)
     with pytest.raises(Unsupported) as caught:
         lower_graph(graph)
