@@ -19,7 +19,7 @@ H200 = PlanLimits(
     compute_units=132,
     lacks=(),
 )
-"""NVIDIA's driver 580."""
+"""NVIDIA's driver 580; `matrix_grids` are some of their kind."""
 
 NAVI31 = dataclasses.replace(
     H200,
