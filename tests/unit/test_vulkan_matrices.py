@@ -43,7 +43,7 @@ def test_a_device_with_everything() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"extensions": frozenset()}, "no VK_NV_cooperative_matrix2"),
+        ({"extensions": frozenset[str]()}, "no VK_NV_cooperative_matrix2"),
         ({"matrix_grids": ()}, "work-group scope"),
         ({"matrix_shapes": ()}, "FP32 sums and subgroup scope"),
         ({"features": "cooperative_matrix_2"}, "only a part of VK_NV_coop"),
