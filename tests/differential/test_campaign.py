@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from tosavk.differential.campaign.packet import Packet, opened
 from tosavk.differential.campaign.remote import perform
 from tosavk.differential.campaign.report import render
 from tosavk.differential.campaign.run import CampaignResult, Plan, campaign
-from tosavk.differential.campaign.task import DiffTask, task_of
+from tosavk.differential.campaign.task import DiffTask, task_of, text_of
 from tosavk.differential.campaign.workers import Pool, Running, WorkerRecord
 from tosavk.differential.result import Verdict
 from tosavk.lowering.tosa.builder import Builder
@@ -227,6 +228,43 @@ def test_a_difference_between_machines_is_located(tmp_path: Path) -> None:
     assert power[0].worst.ulp == 1
     assert power[0].operands[0].tensor == "total"
     assert [f.kind.value for f in found.findings] == ["operator", "output"]
+
+
+def test_a_worker_without_the_model_is_sent_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := devices.lane(LAVAPIPE).missing:
+        pytest.skip(missing)
+    kept = tmp_path / "worker"
+    kept.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(kept))
+    data = Path(write_models(tmp_path)[0]).read_bytes()
+    task = DiffTask(
+        spec=LAVAPIPE,
+        model="m0.tosa",
+        sha256=hashlib.sha256(data).hexdigest(),
+        path="/nowhere/m0.tosa",
+    )
+    text = text_of(task)
+    assert opened(perform(text, None)).document == {"wanted": True}
+    assert opened(perform(text, b"something else")).document == {"wanted": True}
+    assert "result" in opened(perform(text, data)).document
+    # It is kept under its digest, and looked at before it is used.
+    (model,) = kept.glob("tosavk-campaign-models-*/*.tosa")
+    assert model.read_bytes() == data
+    model.write_bytes(data + b"x")
+    assert opened(perform(text, None)).document == {"wanted": True}
+
+
+def test_what_a_worker_cannot_do_is_told(tmp_path: Path) -> None:
+    path = write_models(tmp_path)[0]
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    task = DiffTask(spec="vulkan:none such", model="m", sha256=digest, path=path)
+    assert "none such" in str(opened(perform(text_of(task), None)).document["lacks"])
+    task = dataclasses.replace(task, generator="no such")
+    assert "InvalidArgument" in str(
+        opened(perform(text_of(task), None)).document["error"]
+    )
 
 
 def test_without_dask_the_command_says_what_to_install(
