@@ -133,6 +133,11 @@ class WgpuDevice:
         """What plans for this device may ask for."""
         return self._limits
 
+    def abandon(self, what: str) -> None:
+        """Gives the device up, since work does not end: it counts as lost from now on."""
+        if self.gpu.lost is None:
+            self.gpu.lost = f"{what} did not end in time"
+
     def watch_pipelines(self, watch: Callable[[int, int], None] | None) -> None:
         """Tells how many pipelines of a program are made, and of how many."""
         self.pipelines.watch = watch

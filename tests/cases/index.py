@@ -150,6 +150,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{_USE}test_the_devices_pass_the_self_test_b40",
     ),
     "B42": (
+        f"{_THREADS}test_work_that_never_ends_on_wgpu_b42",
         f"{_THREADS}test_a_fence_that_never_signals_b42",
         "tests/unit/test_core_events.py::test_wait_goes_in_bounded_steps",
         "tests/unit/test_core_events.py::"

@@ -21,6 +21,7 @@ from tosavk.backends.vulkan import _ffi
 from tosavk.backends.vulkan import logical as logical_device
 from tosavk.backends.vulkan._ffi import const
 from tosavk.backends.vulkan.options import VulkanOptions
+from tosavk.backends.wgpu.recordings import Recording
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import DeadlineExpired, WrongThread
@@ -153,6 +154,28 @@ def test_a_fence_that_never_signals_b42(
     assert 0.5 <= time.monotonic() - begin < 10
     # The driver was only slow to say so: nothing keeps the process from ending.
     door.holds = False
+
+
+def test_work_that_never_ends_on_wgpu_b42(
+    wgpu_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(recording: Recording, timeout_ns: int = 0) -> bool:
+        time.sleep(timeout_ns / 1e9)
+        recording._gpu.check("waiting for a submission")  # pyright: ignore[reportPrivateUsage]
+        return False
+
+    x = {"x": np.arange(65, dtype=np.int32)}
+    session = tosavk.load(adds(5), backend=wgpu_device)
+    begin = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "wait", never)
+        patch.setattr(Recording, "poll", never)
+        with pytest.raises(DeadlineExpired, match=r"did not end within 0\.5 s on"):
+            session.run(x, timeout_s=0.5)
+        session.close()
+    assert 0.5 <= time.monotonic() - begin < 10
+    with tosavk.load(adds(5), backend=wgpu_device) as again:
+        assert again.run(x)["y"][0] == 5
 
 
 # B38, C27 -------------------------------------------------------------------------
