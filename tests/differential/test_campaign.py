@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices
+from harness import browser, devices
 from tosavk import cli
 from tosavk.backends.registry import DeviceRecord
 from tosavk.core.dtypes import DType
@@ -28,6 +28,14 @@ from tosavk.lowering.tosa.builder import Builder
 
 LAVAPIPE, SWIFTSHADER = "vulkan:llvmpipe", "vulkan:SwiftShader"
 BOTH = (LAVAPIPE, SWIFTSHADER)
+PROBE = """<script>
+const page = document.documentElement, links = [...document.querySelectorAll('a')];
+page.dataset.frames = document.querySelectorAll('iframe[srcdoc]').length;
+page.dataset.requests = performance.getEntriesByType('resource').filter(
+  e => !e.name.startsWith('about:')).length;
+page.dataset.broken = links.filter(
+  a => !document.getElementById(a.getAttribute('href').slice(1))).length;
+</script></body>"""
 NOBODY = "there is no worker at all"
 
 
@@ -228,6 +236,19 @@ def test_a_difference_between_machines_is_located(tmp_path: Path) -> None:
     assert power[0].worst.ulp == 1
     assert power[0].operands[0].tensor == "total"
     assert [f.kind.value for f in found.findings] == ["operator", "output"]
+    # As a browser shows it: the model's report is in the page, and nothing is fetched.
+    page = tmp_path / "r.html"
+    text = render(result)
+    policy = re.compile('<meta http-equiv="Content-Security-Policy"[^>]*>')
+    assert policy.search(text)
+    allowed = policy.sub("", text, count=1)  # of the outer page, for the probe
+    page.write_text(allowed.replace("</body>", PROBE), encoding="utf-8")
+    if browser.find_browser() is None:
+        return
+    shown = browser.rendered_html(page, tmp_path / "profile")
+    assert 'data-frames="1"' in shown
+    assert 'data-requests="0"' in shown
+    assert 'data-broken="0"' in shown
 
 
 def test_a_worker_without_the_model_is_sent_it(
