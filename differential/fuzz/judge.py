@@ -520,7 +520,12 @@ class _Run:
         order = list(Kind)
         findings = sorted(
             self._findings.values(),
-            key=lambda f: (order.index(f.key.kind), f.operator),
+            # What a variable holds follows from the operators that gave it.
+            key=lambda f: (
+                f.key.op == Op.VARIABLE_READ.name,
+                order.index(f.key.kind),
+                f.operator,
+            ),
         )
         return Verdict(
             tuple(findings),
