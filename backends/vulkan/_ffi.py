@@ -268,6 +268,7 @@ DEVICE_FUNCTIONS = (
     "vkCmdBindPipeline",
     "vkCmdCopyBuffer",
     "vkCmdDispatch",
+    "vkCmdDispatchBase",
     "vkCmdPipelineBarrier2",
     "vkCmdPushConstants",
     "vkCreateBuffer",

@@ -155,7 +155,12 @@ class VulkanDevice:
         Raises:
             ModelError: the driver refused.
         """
-        return VulkanKit(self._logical, self.memory, self._pipelines)
+        return VulkanKit(
+            self._logical,
+            self.memory,
+            self._pipelines,
+            work=self._options.submission_work,
+        )
 
     def wait_idle(self) -> None:
         """Waits until the device has nothing to do; never raises.

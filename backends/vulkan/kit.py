@@ -12,6 +12,7 @@ from tosavk.backends.vulkan.imports import ImportedBlock
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import MemoryPlan
 from tosavk.backends.vulkan.pipelines import Pipelines
+from tosavk.backends.vulkan.portions import SUBMISSION_WORK
 from tosavk.backends.vulkan.programs import VulkanProgram
 from tosavk.backends.vulkan.recordings import VulkanRecording
 from tosavk.backends.vulkan.staging import Transfers
@@ -24,9 +25,14 @@ class VulkanKit:
     """`core.device.ContextKit`: a command pool, and the means of staged copies."""
 
     def __init__(
-        self, device: LogicalDevice, memory: MemoryPlan, pipelines: Pipelines
+        self,
+        device: LogicalDevice,
+        memory: MemoryPlan,
+        pipelines: Pipelines,
+        *,
+        work: int = SUBMISSION_WORK,
     ) -> None:
-        """Creates the kit.
+        """Creates the kit; `work`: see `portions`.
 
         Raises:
             ModelError: the driver refused.
@@ -34,6 +40,7 @@ class VulkanKit:
         self._device = device
         self._memory = memory
         self._pipelines = pipelines
+        self._work = work
         info = Scratch().struct(
             "VkCommandPoolCreateInfo",
             flags=const.COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
@@ -77,6 +84,7 @@ class VulkanKit:
             self._pipelines,
             self._transfers,
             self._memory.arena,
+            work=self._work,
         )
 
     def record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from tosavk.backends.vulkan.portions import submission_work
 from tosavk.core.plan import Numerics
 from tosavk.core.switches import environment_switches
 
@@ -28,6 +29,8 @@ class VulkanOptions:
         pipeline_cache: keep compiled pipelines on disk (folder: `cachefile`).
         switches: what is left alone (`tosavk.core.switches`); by default what
             TOSAVK_DISABLE says.
+        submission_work: most turns of loops of one submission to the driver
+            (`portions`); by default what TOSAVK_SUBMISSION_WORK says.
     """
 
     map_unified_device_memory: bool = True
@@ -35,3 +38,4 @@ class VulkanOptions:
     numerics: Numerics = Numerics.STRICT
     pipeline_cache: bool = True
     switches: frozenset[str] = field(default_factory=environment_switches)
+    submission_work: int = field(default_factory=submission_work)

@@ -73,11 +73,12 @@ class Ordering:
         self._active = True
 
     def submit(self, queue: Cdata, count: int, info: Cdata, fence: Cdata) -> int:
-        """In place of `vkQueueSubmit2`; `count` is 1."""
+        """In place of `vkQueueSubmit2`."""
         if not self._active:
             return int(self._submit(queue, count, info, fence))
-        both = ffi.new("VkSubmitInfo2[2]", [self._first, info[0]])
-        return int(self._submit(queue, 2, both, fence))
+        every = [self._first, *(info[i] for i in range(count))]
+        infos = ffi.new("VkSubmitInfo2[]", every)
+        return int(self._submit(queue, len(every), infos, fence))
 
     def free(self) -> None:
         """Gives everything back; the queue is idle."""

@@ -36,11 +36,13 @@ class PipelineKey:
         kernel: name in the catalogue.
         spec: specialization words in catalogue order.
         width: work-group width.
+        cut: whether its dispatches may begin elsewhere than at group 0.
     """
 
     kernel: str
     spec: tuple[int, ...]
     width: int
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,8 @@ class Pipelines:
                     loaded[name] = module
                 info.sType = const.STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO
                 info.layout = self.layout(kernel).pipeline
+                if key.cut:
+                    info.flags = const.PIPELINE_CREATE_DISPATCH_BASE_BIT
                 info.stage.sType = (
                     const.STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,11 +14,20 @@ from tosavk.backends.vulkan.descriptors import DescriptorSets, Range
 from tosavk.backends.vulkan.logical import LogicalDevice
 from tosavk.backends.vulkan.memory import Placement
 from tosavk.backends.vulkan.pipelines import (
+    MAX_INVOCATIONS,
     Layout,
     PipelineKey,
     Pipelines,
     group_counts,
     group_width,
+)
+from tosavk.backends.vulkan.portions import (
+    SUBMISSION_WORK,
+    Rows,
+    can_be_cut,
+    narrowed,
+    portions,
+    turns,
 )
 from tosavk.backends.vulkan.records import Limits
 from tosavk.backends.vulkan.staging import Transfers, Upload
@@ -40,6 +50,7 @@ class Step:
         layout: its layouts.
         params: push constants as `uint32_t[]`, or NULL.
         groups: work groups along x, y and z.
+        cut: whether it is dealt out to several submissions.
         barrier: the barrier that goes in front, or None.
         fixed: the set of a dispatch that touches only the arena, as
             `VkDescriptorSet[1]`; None if its set belongs to the recording.
@@ -50,17 +61,19 @@ class Step:
     layout: Layout
     params: Cdata
     groups: tuple[int, int, int]
+    cut: bool
     barrier: Barrier | None
     fixed: Cdata | None
     moving: int
 
-    def record(self, calls: Calls, commands: Cdata, bound: Cdata) -> None:
+    def record(self, calls: Calls, commands: Cdata, bound: Cdata, rows: Rows) -> None:
         """Writes bind, parameters and dispatch.
 
         Args:
             calls: the device's functions.
             commands: the VkCommandBuffer.
             bound: the `VkDescriptorSet[1]` to use.
+            rows: which rows of work groups.
         """
         compute = const.PIPELINE_BIND_POINT_COMPUTE
         layout = self.layout.pipeline
@@ -75,24 +88,32 @@ class Step:
                 self.layout.parameter_bytes,
                 self.params,
             )
-        calls.vkCmdDispatch(commands, *self.groups)
+        if self.cut:
+            across, _, deep = self.groups
+            calls.vkCmdDispatchBase(
+                commands, 0, rows.first, 0, across, rows.count, deep
+            )
+        else:
+            calls.vkCmdDispatch(commands, *self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A dispatch of the plan with its kernel, its pipeline key and work groups."""
+    """A dispatch with its kernel, pipeline key, groups, and turns of one group."""
 
     dispatch: Dispatch
     kernel: Kernel
     key: PipelineKey
     groups: tuple[int, int, int]
+    turns: int
 
 
 class VulkanProgram:
     """`core.device.LoadedProgram`.
 
     Attributes:
-        steps: the dispatches of a submission, in order.
+        steps: the dispatches of a run, in order.
+        portions: the rows of work groups of each submission of a run.
         moving: the operands of each set that a recording must bring along.
         moving_layouts: their layouts.
     """
@@ -104,8 +125,18 @@ class VulkanProgram:
         pipelines: Pipelines,
         transfers: Transfers,
         placement: Placement,
+        *,
+        work: int = SUBMISSION_WORK,
     ) -> None:
         """Loads a plan: checks, arena, constants, pipelines, sets, prologue.
+
+        Args:
+            device: the device.
+            plan: what to load.
+            pipelines: of the device.
+            transfers: of the context.
+            placement: where the arena lies.
+            work: see `portions`.
 
         Raises:
             ResourceLimit: the plan asks for more than the device has.
@@ -120,8 +151,8 @@ class VulkanProgram:
         self._parts = Barrier(self._scratch, PARTS)
         self._final = Barrier(self._scratch, FINAL)
         limits = device.record.limits
-        prologue = [_job(d, plan, pipelines, limits) for d in plan.prologue]
-        main = [_job(d, plan, pipelines, limits) for d in plan.dispatches]
+        prologue = [_job(d, plan, pipelines, limits, work) for d in plan.prologue]
+        main = [_job(d, plan, pipelines, limits, work) for d in plan.dispatches]
         with ExitStack() as undo:
             self._blocks = [
                 undo.enter_context(Block(device, nbytes, placement))
@@ -147,8 +178,9 @@ class VulkanProgram:
                 step = self._step(pipelines, job, made[job.key], barrier, fixed, number)
                 steps.append(step)
                 last = job
-            self._run_once(steps[: len(prologue)], transfers)
+            self._run_once(steps[: len(prologue)], _dealt(prologue, work), transfers)
             self.steps = steps[len(prologue) :]
+            self.portions = _dealt(main, work)
             ordered = _needs_order(main, len(self._slots))
             self._opening = Barrier(self._scratch, BETWEEN if ordered else VISIBLE)
             self.moving = sets.moving
@@ -189,16 +221,18 @@ class VulkanProgram:
                 found.append(Range(block.handle, offset, nbytes))
         return found
 
-    def record(self, commands: Cdata, moving: Sequence[Cdata]) -> None:
-        """Writes all dispatches and barriers into a command buffer that has begun.
+    def record(self, commands: Sequence[Cdata], moving: Sequence[Cdata]) -> None:
+        """Writes all dispatches and barriers into command buffers that have begun.
 
         Args:
-            commands: the VkCommandBuffer.
+            commands: the VkCommandBuffer of each portion.
             moving: the recording's `VkDescriptorSet[1]`, one for each of `moving`.
         """
         calls = self._device.calls
-        calls.vkCmdPipelineBarrier2(commands, self._opening.info)
-        self._write(commands, self.steps, moving)
+        calls.vkCmdPipelineBarrier2(commands[0], self._opening.info)
+        for buffer, portion in zip(commands, self.portions, strict=True):
+            self._write(buffer, self.steps, portion, moving)
+        calls.vkCmdPipelineBarrier2(commands[-1], self._final.info)
 
     def free(self) -> None:
         """Gives everything back; the device no longer uses it."""
@@ -227,28 +261,49 @@ class VulkanProgram:
             layout=pipelines.layout(job.kernel),
             params=self._scratch.array("uint32_t", job.dispatch.params),
             groups=job.groups,
+            cut=job.key.cut,
             barrier=barrier,
             fixed=fixed.sets[index] if is_fixed else None,
             moving=index,
         )
 
     def _write(
-        self, commands: Cdata, steps: Sequence[Step], moving: Sequence[Cdata]
+        self,
+        commands: Cdata,
+        steps: Sequence[Step],
+        portion: Sequence[Rows],
+        moving: Sequence[Cdata],
     ) -> None:
         calls = self._device.calls
-        for step in steps:
-            if step.barrier is not None:
-                calls.vkCmdPipelineBarrier2(commands, step.barrier.info)
+        for rows in portion:
+            step = steps[rows.step]
+            barrier = step.barrier
+            if rows.first:
+                # The rows of a dispatch write disjoint words, as the parts of a CONCAT.
+                barrier = self._parts if self._device.validates else None
+            if barrier is not None:
+                calls.vkCmdPipelineBarrier2(commands, barrier.info)
             bound = moving[step.moving] if step.fixed is None else step.fixed
-            step.record(calls, commands, bound)
-        calls.vkCmdPipelineBarrier2(commands, self._final.info)
+            step.record(calls, commands, bound, rows)
 
-    def _run_once(self, steps: Sequence[Step], transfers: Transfers) -> None:
+    def _run_once(
+        self,
+        steps: Sequence[Step],
+        dealt: Sequence[Sequence[Rows]],
+        transfers: Transfers,
+    ) -> None:
         if any(step.fixed is None for step in steps):
             raise InvalidArgument("a prologue dispatch of the plan touches a slot")
-        if steps:
+        if not steps:
+            return
+        for portion in dealt:
+
+            def write(commands: Cdata, portion: Sequence[Rows] = portion) -> None:
+                self._write(commands, steps, portion, ())
+                self._device.calls.vkCmdPipelineBarrier2(commands, self._final.info)
+
             transfers.run(
-                lambda commands: self._write(commands, steps, ()),
+                write,
                 f"the preparation of constants in {len(steps)} dispatches",
                 PROLOGUE_TIMEOUT_NS,
             )
@@ -287,7 +342,17 @@ class _SetPlan:
         return found
 
 
-def _job(dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits) -> _Job:
+def _dealt(jobs: Sequence[_Job], work: int) -> tuple[tuple[Rows, ...], ...]:
+    whole = [(job.groups if job.key.cut else (1, 1, 1)) for job in jobs]
+    costs = [
+        job.turns if job.key.cut else job.turns * math.prod(job.groups) for job in jobs
+    ]
+    return portions(list(zip(whole, costs, strict=True)), work)
+
+
+def _job(
+    dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits, work: int
+) -> _Job:
     """Checks a dispatch against the catalogue and the device.
 
     Raises:
@@ -325,9 +390,14 @@ def _job(dispatch: Dispatch, plan: Plan, pipelines: Pipelines, limits: Limits) -
             f"{min(limits.group_invocations, limits.group_size[0])}"
         )
     groups = group_counts(kernel, width, dispatch, limits)
-    return _Job(
-        dispatch, kernel, PipelineKey(kernel.name, dispatch.spec, width), groups
-    )
+    cost = width * turns(kernel, dispatch)
+    cut = math.prod(groups) * cost > work and can_be_cut(kernel)
+    if cut:
+        rows = narrowed(groups, cost, limits.group_count[1], work)
+        if math.prod(rows) * width <= MAX_INVOCATIONS:
+            groups = rows
+    key = PipelineKey(kernel.name, dispatch.spec, width, cut)
+    return _Job(dispatch, kernel, key, groups, cost)
 
 
 def _needs_order(jobs: Sequence[_Job], slots: int) -> bool:

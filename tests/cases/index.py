@@ -77,6 +77,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/ops/test_long_loops.py::test_parts_follow_one_another",
         "tests/ops/test_long_loops.py::test_float_convolutions",
         "tests/ops/test_long_loops.py::test_float_products",
+        "tests/backends/test_portions.py::"
+        "test_work_is_cut_inside_of_operators_and_the_bits_stay",
     ),
     "B24": (
         "tests/unit/test_vulkan_probe.py::"
