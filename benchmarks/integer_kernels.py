@@ -15,7 +15,7 @@ import argparse
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,12 +107,16 @@ def moves() -> Iterator[tuple[str, Graph]]:
 
 
 @contextmanager
-def by_lanes() -> Iterator[None]:
+def by_lanes() -> Generator[None]:
     """Lowering that moves packed elements one by one."""
     chosen = builder.whole_words
     homes = (builder, layout)
+
+    def one(dtype: DType, *_: object) -> tuple[DType, int]:
+        return dtype, 1
+
     for module in homes:
-        vars(module)["whole_words"] = lambda dtype, *_: (dtype, 1)
+        vars(module)["whole_words"] = one
     try:
         yield
     finally:

@@ -260,18 +260,18 @@ def unpack(key: bytes, content: bytes) -> Table:
     return table
 
 
-def _to_json(value: Any) -> Any:  # noqa: ANN401 - a part of a table
+def _to_json(value: object) -> Any:  # noqa: ANN401 - a part of a table
     """Bytes become text, byte by byte, and tuples lists."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, tuple):
-        return [_to_json(part) for part in cast("tuple[Any, ...]", value)]
+        return [_to_json(part) for part in cast("tuple[object, ...]", value)]
     return value
 
 
-def _from_json(value: Any) -> Any:  # noqa: ANN401 - a part of a table
+def _from_json(value: object) -> Any:  # noqa: ANN401 - a part of a table
     if isinstance(value, str):
         return value.encode("latin-1")
     if isinstance(value, list):
-        return tuple(_from_json(part) for part in cast("list[Any]", value))
+        return tuple(_from_json(part) for part in cast("list[object]", value))
     return value
