@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 6: 4}
+_BAND = 40
+_MOVED = 6
 
 
 def read_png(data: bytes) -> NDArray[np.uint8]:
@@ -88,13 +90,33 @@ def write_png(picture: NDArray[np.uint8]) -> bytes:
 def alike(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
     """How alike two layouts are: the correlation of where they are dark, -1 to 1.
 
-    Each pixel counts with its neighbours, so that other fonts or a line more or less
-    matter little.
+    Each pixel counts with its neighbours, and each band of rows may lie a little higher
+    or lower, so that other fonts or a line more or less matter little.
     """
     rows = min(len(one), len(other))
     columns = min(one.shape[1], other.shape[1])
     parts = [_blurred(picture[:rows, :columns]) for picture in (one, other)]
-    return float(np.corrcoef(parts[0].reshape(-1), parts[1].reshape(-1))[0, 1])
+    aligned = _aligned(*parts)
+    return float(np.corrcoef(aligned.reshape(-1), parts[1].reshape(-1))[0, 1])
+
+
+def _aligned(
+    one: NDArray[np.float64], other: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Rows of `one`, moved by at most _MOVED, in bands that fit `other` best."""
+    result = np.empty_like(other)
+    for top in range(0, len(other), _BAND):
+        band = other[top : top + _BAND]
+        starts = range(
+            max(top - _MOVED, 0), min(top + _MOVED, len(one) - len(band)) + 1
+        )
+        found = [one[start : start + len(band)] for start in starts]
+        result[top : top + _BAND] = min(found, key=lambda rows: _distance(rows, band))
+    return result
+
+
+def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.square(one - other).sum())
 
 
 def _blurred(picture: NDArray[np.uint8]) -> NDArray[np.float64]:
