@@ -10,7 +10,7 @@ PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
 help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
 	@echo "make test       run the tests (ARGS='tests/unit -k name' for some of them)"
-	@echo "make conformance  all 14,084 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
+	@echo "make conformance  all 14,082 official TOSA 1.0 tests (about an hour, 3 GB, resumable)"
 	@echo "make test-coopmat  NVFP4 tests on a CPU driver with cooperative matrices, unpacked beside the system"
 	@echo "make lane LANE=NAME  tests on one driver, result into docs/portability/ (make lanes: all of them)"
 	@echo "make moltenvk   every SPIR-V module to Metal's language, as MoltenVK does it (no Mac needed)"
