@@ -272,7 +272,8 @@ def junit(results: Iterable[TestResult]) -> str:
             ElementTree.SubElement(case, "skipped", message=result.reason)
     for suite in suites.values():
         suite.set("tests", str(len(suite)))
-        suite.set("failures", str(sum(1 for case in suite if case.find("failure"))))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -70,6 +70,8 @@ def test_passed_and_failed_are_counted(
     suite = ElementTree.parse(xml).getroot().find("testsuite")
     assert suite is not None
     assert suite.get("tests") == "2"
+    assert suite.get("failures") == "1"
+    assert suite.get("skipped") == "0"
     assert len(suite.findall("testcase/failure")) == 1
     found = json.loads(data.read_text())
     assert found["format"] == "tosavk.conformance"
