@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -256,6 +256,15 @@ def test_a_closed_pipe_is_quiet(model: Path) -> None:
     assert done.returncode == 141
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Processes that are started hear SIGINT, also where this one runs in background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_interrupt(model: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo.npy"
     os.mkfifo(fifo)
