@@ -112,6 +112,7 @@ class Kernel:
         return self.needs in ("", "int8_dot")
 
 
+_NVFP4 = ("x", "packed", "scales", "tensor_scale", "bias", "residual", "y")
 _PRODUCT = (
     "teams",
     "columns",
@@ -145,6 +146,7 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "y"),
         spec=("X_TYPE", "Y_TYPE"),
         params=("count",),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="binary",
@@ -165,12 +167,14 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("c", "a", "b", "y"),
         spec=("TYPE", "BROADCAST"),
         params=("count", *DIMS, *_six("c"), *_six("a"), *_six("b")),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="reduce",
         bindings=("x", "y"),
         spec=("OP", "TYPE", "Y_TYPE", "MODE"),
         params=("count", "axis", "inner", "first", "last"),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="move",
@@ -189,12 +193,14 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "y"),
         spec=("OP", "TYPE"),
         params=("count", *DIMS, *_six("e"), *_six("s"), *_six("p"), "fill"),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="gather",
         bindings=("x", "indices", "y"),
         spec=("TYPE",),
         params=("count", "n", "k", "w", "c"),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="resize",
@@ -214,7 +220,7 @@ KERNELS: tuple[Kernel, ...] = (
             "offset_y",
             "offset_x",
         ),
-        wgsl=("storage", "math", "words"),
+        wgsl=("storage", "packed", "math", "words"),
     ),
     Kernel(
         name="conv2d",
@@ -330,6 +336,7 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "rows", "input", "y"),
         spec=("TYPE",),
         params=("count", "k", "w", "c"),
+        wgsl=("storage", "packed"),
     ),
     Kernel(
         name="rescale",
@@ -356,7 +363,7 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "w", "bias", "y"),
         spec=("OP", "X_TYPE", "FOURS"),
         params=("count", "columns", "tiles", *_VOLUME, "bias_step"),
-        wgsl=("storage", "integers", "linear"),
+        wgsl=("storage", "integers", "linear", "volume"),
     ),
     Kernel(
         name="depthwise_int",
@@ -378,14 +385,14 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "b", "zeros", "y"),
         spec=("X_TYPE", "FOURS"),
         params=("count", "tiles", "h", "c", "w", "row", "c_first", "c_last"),
-        wgsl=("storage", "integers", "linear"),
+        wgsl=("storage", "integers", "linear", "matrices"),
     ),
     Kernel(
         name="conv_dot",
         bindings=("x", "w", "bias", "y"),
         spec=("OP", "FOURS", "SUMS"),
         params=("count", "columns", "tiles", *_VOLUME, "bias_step"),
-        wgsl=("linear",),
+        wgsl=("linear", "volume"),
         needs="int8_dot",
     ),
     Kernel(
@@ -393,35 +400,19 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "b", "zeros", "y"),
         spec=("FOURS", "SUMS"),
         params=("count", "tiles", "h", "c", "w", "row", "c_first", "c_last"),
-        wgsl=("linear",),
+        wgsl=("linear", "matrices"),
         needs="int8_dot",
     ),
     Kernel(
         name="nvfp4_scalar",
-        bindings=(
-            "x",
-            "packed",
-            "scales",
-            "tensor_scale",
-            "bias",
-            "residual",
-            "y",
-        ),
+        bindings=_NVFP4,
         spec=("TOKENS", "ACTIVATION"),
         params=_PRODUCT,
         wgsl=("math", "linear"),
     ),
     Kernel(
         name="nvfp4_subgroup",
-        bindings=(
-            "x",
-            "packed",
-            "scales",
-            "tensor_scale",
-            "bias",
-            "residual",
-            "y",
-        ),
+        bindings=_NVFP4,
         spec=("ROWS", "TOKENS", "PAIRS", "ACTIVATION"),
         params=_PRODUCT,
         needs="subgroup",

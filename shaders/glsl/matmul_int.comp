@@ -13,22 +13,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint X_TYPE = 3u;
 layout(constant_id = 2) const uint FOURS = 1u;
 
-layout(push_constant) uniform Params {
-    uint count;
-    uint tiles;
-    uint h;
-    uint c;
-    uint w;
-    uint row;
-    uint c_first;
-    uint c_last;
-};
-
-layout(set = 0, binding = 0) readonly buffer X { uint x_words[]; };
-layout(set = 0, binding = 1) readonly buffer B { uint b_words[]; };
-layout(set = 0, binding = 2) readonly buffer Zeros { int zeros[]; };
-layout(set = 0, binding = 3) buffer Y { int y[]; };
-
+#include "matrices.glsl"
 #include "linear.glsl"
 #include "integers.glsl"
 

@@ -60,26 +60,16 @@ fn convert(lane: u32) -> u32 {
     return narrow_int(Y_TYPE, v);
 }
 
+fn lane_of(element: u32) -> u32 {
+    return convert(lane_bits(x[element / lanes_of(X_TYPE)], X_TYPE, element));
+}
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let at = (group.y * groups.x + group.x) * WORKGROUP + local;
-    let lanes = lanes_of(Y_TYPE);
-    if (at >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
-    var word = 0u;
-    var foreign = 0u;
-    for (var k = 0u; k < lanes; k++) {
-        let element = at * lanes + k;
-        if (element < params.count) {
-            let lane = lane_bits(x[element / lanes_of(X_TYPE)], X_TYPE, element);
-            word |= place(Y_TYPE, convert(lane), k);
-        } else {
-            foreign |= place(Y_TYPE, lane_mask(Y_TYPE), k);
-        }
-    }
-    if (foreign != 0u) { word |= y[at] & foreign; }
-    y[at] = word;
+    let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    store_word(i, Y_TYPE);
 }

@@ -132,7 +132,7 @@ fn count_true(base: u32, element: u32) -> u32 {
     return found;
 }
 
-fn fold(index: u32) -> u32 {
+fn lane_of(index: u32) -> u32 {
     let base = index / params.inner * params.axis * params.inner + index % params.inner;
     switch (OP) {
         case ARGMAX: { return largest_index(base, index); }
@@ -153,18 +153,5 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let i = (group.y * groups.x + group.x) * WORKGROUP + local;
-    let lanes = lanes_of(Y_TYPE);
-    if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
-    var word = 0u;
-    var keep = 0u;
-    for (var k = 0u; k < lanes; k++) {
-        let e = i * lanes + k;
-        if (e < params.count) {
-            word |= place(Y_TYPE, fold(e), k);
-        } else {
-            keep |= place(Y_TYPE, lane_mask(Y_TYPE), k);
-        }
-    }
-    if (keep != 0u) { word |= y[i] & keep; }
-    y[i] = word;
+    store_word(i, Y_TYPE);
 }

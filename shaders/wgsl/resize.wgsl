@@ -126,18 +126,5 @@ fn main(
         y[2u * i + 1u] = v.y;
         return;
     }
-    let lanes = lanes_of(Y_TYPE);
-    if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
-    var word = 0u;
-    var keep = 0u;
-    for (var k = 0u; k < lanes; k++) {
-        let e = i * lanes + k;
-        if (e < params.count) {
-            word |= place(Y_TYPE, lane_of(e), k);
-        } else {
-            keep |= place(Y_TYPE, lane_mask(Y_TYPE), k);
-        }
-    }
-    if (keep != 0u) { word |= y[i] & keep; }
-    y[i] = word;
+    store_word(i, Y_TYPE);
 }

@@ -31,18 +31,5 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let i = (group.y * groups.x + group.x) * WORKGROUP + local;
-    let lanes = lanes_of(TYPE);
-    if (i >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
-    var word = 0u;
-    var keep = 0u;
-    for (var k = 0u; k < lanes; k++) {
-        let e = i * lanes + k;
-        if (e < params.count) {
-            word |= place(TYPE, lane_of(e), k);
-        } else {
-            keep |= place(TYPE, lane_mask(TYPE), k);
-        }
-    }
-    if (keep != 0u) { word |= y[i] & keep; }
-    y[i] = word;
+    store_word(i, TYPE);
 }

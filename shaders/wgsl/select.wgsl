@@ -52,7 +52,7 @@ fn operand_elements(element: u32) -> vec3<u32> {
     return at + rest * vec3<u32>(params.c5, params.a5, params.b5);
 }
 
-fn lane_of_result(element: u32) -> u32 {
+fn lane_of(element: u32) -> u32 {
     let at = operand_elements(element);
     let c_at = at.x;
     let a_at = at.y;
@@ -73,18 +73,6 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let at = (group.y * groups.x + group.x) * WORKGROUP + local;
-    let lanes = lanes_of(TYPE);
-    if (at >= params.count / lanes + min(params.count % lanes, 1u)) { return; }
-    var word = 0u;
-    var foreign = 0u;
-    for (var k = 0u; k < lanes; k++) {
-        if (at * lanes + k < params.count) {
-            word |= place(TYPE, lane_of_result(at * lanes + k), k);
-        } else {
-            foreign |= place(TYPE, lane_mask(TYPE), k);
-        }
-    }
-    if (foreign != 0u) { word |= y[at] & foreign; }
-    y[at] = word;
+    let i = (group.y * groups.x + group.x) * WORKGROUP + local;
+    store_word(i, TYPE);
 }
