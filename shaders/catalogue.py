@@ -227,7 +227,7 @@ KERNELS: tuple[Kernel, ...] = (
         bindings=("x", "w", "bias", "y"),
         spec=("OP", "FOURS", "SKIP", "PART"),
         params=("count", "columns", "tiles", *_CONVOLUTION, *_TAPS),
-        wgsl=("linear",),
+        wgsl=("linear", "floats"),
     ),
     Kernel(
         name="depthwise_conv2d",
@@ -242,7 +242,7 @@ KERNELS: tuple[Kernel, ...] = (
             "y_first",
             "y_last",
         ),
-        wgsl=("linear",),
+        wgsl=("linear", "floats"),
     ),
     Kernel(
         name="matmul",
@@ -300,7 +300,7 @@ KERNELS: tuple[Kernel, ...] = (
             "z_last",
             *_TAPS,
         ),
-        wgsl=("linear",),
+        wgsl=("linear", "floats"),
     ),
     Kernel(
         name="fft_load",

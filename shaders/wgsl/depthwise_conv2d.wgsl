@@ -24,20 +24,10 @@ struct Params {
     zero: u32,
 }
 
-@group(0) @binding(0) var<storage, read_write> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> bias: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<uniform> params: Params;
-
 // The inputs of four output channels under one tap.
 struct Tap { v: vec4<f32>, present: bool }
 
-fn fence4(v: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4<u32>(params.zero));
-}
-
-fn step4(sum: vec4<f32>, tap: Tap, weights: vec4<f32>) -> vec4<f32> {
+fn tap_step(sum: vec4<f32>, tap: Tap, weights: vec4<f32>) -> vec4<f32> {
     let next = fence4(sum + fence4(tap.v * weights));
     if (SKIP != 0u) { return select(sum, next, tap.present); }
     return next;
@@ -120,10 +110,10 @@ fn main(
             let t3 = tap_at(row, here, left + 3u, channels);
             let t4 = tap_at(row, here, left + 4u, channels);
             let t5 = tap_at(row, here, left + 5u, channels);
-            s0 = step4(step4(step4(s0, t0, w0), t1, w1), t2, w2);
-            s1 = step4(step4(step4(s1, t1, w0), t2, w1), t3, w2);
-            s2 = step4(step4(step4(s2, t2, w0), t3, w1), t4, w2);
-            s3 = step4(step4(step4(s3, t3, w0), t4, w1), t5, w2);
+            s0 = tap_step(tap_step(tap_step(s0, t0, w0), t1, w1), t2, w2);
+            s1 = tap_step(tap_step(tap_step(s1, t1, w0), t2, w1), t3, w2);
+            s2 = tap_step(tap_step(tap_step(s2, t2, w0), t3, w1), t4, w2);
+            s3 = tap_step(tap_step(tap_step(s3, t3, w0), t4, w1), t5, w2);
         } else if (KW == 3u && SX == 2u) {
             let w0 = w[at];
             let w1 = w[at + params.columns];
@@ -137,19 +127,19 @@ fn main(
             let t6 = tap_at(row, here, left + 6u, channels);
             let t7 = tap_at(row, here, left + 7u, channels);
             let t8 = tap_at(row, here, left + 8u, channels);
-            s0 = step4(step4(step4(s0, t0, w0), t1, w1), t2, w2);
-            s1 = step4(step4(step4(s1, t2, w0), t3, w1), t4, w2);
-            s2 = step4(step4(step4(s2, t4, w0), t5, w1), t6, w2);
-            s3 = step4(step4(step4(s3, t6, w0), t7, w1), t8, w2);
+            s0 = tap_step(tap_step(tap_step(s0, t0, w0), t1, w1), t2, w2);
+            s1 = tap_step(tap_step(tap_step(s1, t2, w0), t3, w1), t4, w2);
+            s2 = tap_step(tap_step(tap_step(s2, t4, w0), t5, w1), t6, w2);
+            s3 = tap_step(tap_step(tap_step(s3, t6, w0), t7, w1), t8, w2);
         } else {
             for (var kx = 0u; kx < params.kw; kx++) {
                 let weights = w[at];
                 at += params.columns;
                 let ix = left + kx * params.dx;
-                s0 = step4(s0, tap_at(row, here, ix, channels), weights);
-                s1 = step4(s1, tap_at(row, here, ix + params.sx, channels), weights);
-                s2 = step4(s2, tap_at(row, here, ix + 2u * params.sx, channels), weights);
-                s3 = step4(s3, tap_at(row, here, ix + 3u * params.sx, channels), weights);
+                s0 = tap_step(s0, tap_at(row, here, ix, channels), weights);
+                s1 = tap_step(s1, tap_at(row, here, ix + params.sx, channels), weights);
+                s2 = tap_step(s2, tap_at(row, here, ix + 2u * params.sx, channels), weights);
+                s3 = tap_step(s3, tap_at(row, here, ix + 3u * params.sx, channels), weights);
             }
         }
     }
