@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tosavk.lowering.graph import Graph
     from tosavk.lowering.tosa.builder import Builder
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Accelerator",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import tosavk
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
@@ -28,6 +30,10 @@ def source_files() -> dict[str, Path]:
 
 def is_data(path: Path) -> bool:
     return path.suffix in DATA or path.name.endswith(".typed") or path.suffix == ".j2"
+
+
+def test_there_is_one_version() -> None:
+    assert tosavk.__version__ == PROJECT["project"]["version"]
 
 
 def test_every_package_is_listed() -> None:
