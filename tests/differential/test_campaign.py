@@ -27,7 +27,6 @@ from tosavk.differential.result import Verdict
 from tosavk.lowering.tosa.builder import Builder
 
 LAVAPIPE, SWIFTSHADER = "vulkan:llvmpipe", "vulkan:SwiftShader"
-BOTH = (LAVAPIPE, SWIFTSHADER)
 PROBE = """<script>
 const page = document.documentElement, links = [...document.querySelectorAll('a')];
 page.dataset.frames = document.querySelectorAll('iframe[srcdoc]').length;
@@ -37,6 +36,17 @@ page.dataset.broken = links.filter(
   a => !document.getElementById(a.getAttribute('href').slice(1))).length;
 </script></body>"""
 NOBODY = "there is no worker at all"
+
+
+@pytest.fixture
+def both() -> tuple[str, str]:
+    """Two devices: of two drivers where these are lanes, else of two backends."""
+    there = [spec for spec in devices.available() if spec != "reference"]
+    if len(there) < 2:
+        pytest.skip("needs two devices")
+    if {LAVAPIPE, SWIFTSHADER} <= set(there):
+        return LAVAPIPE, SWIFTSHADER
+    return there[0], there[1]
 
 
 def write_models(folder: Path) -> tuple[str, ...]:
@@ -97,18 +107,18 @@ def summary_of(result: CampaignResult) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kills a process as POSIX does")
-def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
-    """Two workers, two drivers; one is killed in the middle and started anew."""
+def test_a_worker_that_dies_loses_nothing(
+    tmp_path: Path, both: tuple[str, str]
+) -> None:
+    """Two workers, two devices; one is killed in the middle and started anew."""
+    one, other = both
     pytest.importorskip("distributed", reason="Dask is not installed (extra campaign)")
     cluster = pytest.importorskip("tosavk.differential.campaign.cluster")
-    for spec in BOTH:
-        if missing := devices.lane(spec).missing:
-            pytest.skip(missing)
     models = write_models(tmp_path)
-    plan = Plan(devices=BOTH, models=models, programs=2, seed=3)
+    plan = Plan(devices=both, models=models, programs=2, seed=3)
     folder = tmp_path / "out"
-    with cluster.local(BOTH) as pool:
-        killer = Killer(pool, SWIFTSHADER)
+    with cluster.local(both) as pool:
+        killer = Killer(pool, other)
         result = campaign(plan, killer, folder)
     assert killer.killed
     assert any("it is run again" in text for text in result.events), result.events
@@ -121,11 +131,11 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
     assert [f.programs for f in result.fuzzed] == [2, 2]
     for model in result.models:
         names = {run.label: run.device for run in model.runs}
-        assert "llvmpipe" in names[LAVAPIPE]
-        assert "SwiftShader" in names[SWIFTSHADER]
+        for spec in both:
+            assert spec.partition(":")[2].casefold() in names[spec].casefold()
         pairs = {(c.left, c.right) for o in model.operators for c in o.comparisons}
-        assert (SWIFTSHADER, LAVAPIPE) in pairs
-        assert (LAVAPIPE, "reference") in pairs
+        assert (other, one) in pairs
+        assert (one, "reference") in pairs
         between = [c for c in model.outputs if c.rule == "same bits"]
         assert len(between) == 1
         assert between[0].agreed
@@ -136,7 +146,7 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
     assert summary_of(again) == summary_of(result)
     # A lost result is missed, and nothing else.
     lost = DiffTask(
-        spec=LAVAPIPE,
+        spec=one,
         model=models[0],
         sha256=hashlib.sha256(Path(models[0]).read_bytes()).hexdigest(),
         path=models[0],
@@ -146,10 +156,10 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     plan = dataclasses.replace(plan, patience_s=0)
     part = campaign(plan, Empty(), folder)
-    assert part.not_run == {str(lost): f"no worker has {LAVAPIPE}; {NOBODY}"}
+    assert part.not_run == {str(lost): f"no worker has {one}; {NOBODY}"}
     assert part.verdict is Verdict.FAILED
     page = render(part)
-    assert f"no worker has {LAVAPIPE}" in page
+    assert f"no worker has {one}" in page
     assert page.count("<iframe") == len(part.models) == 2
     assert not re.search(r"(?:src|href)=.http", page)
     document = json.loads(json.dumps(part.document()))
@@ -160,13 +170,17 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
 class Here:
     """A pool that does tasks here, and where one device computes something else."""
 
-    def __init__(self) -> None:
+    def __init__(self, specs: tuple[str, str]) -> None:
+        self.specs = specs
         self.sent: list[str] = []
 
     def workers(self) -> Mapping[str, WorkerRecord]:
-        device = DeviceRecord("vulkan", 0, "llvmpipe", "", "", True, "")
-        twin = dataclasses.replace(device, index=1, name="SwiftShader")
-        record = WorkerRecord("w", "w", "h", "s", "1", 1, (), (device, twin))
+        names = [spec.partition(":")[::2] for spec in self.specs]
+        twins = [
+            DeviceRecord(backend, number, name, "", "", True, "")
+            for number, (backend, name) in enumerate(names)
+        ]
+        record = WorkerRecord("w", "w", "h", "s", "1", 1, (), tuple(twins))
         return {"w": record}
 
     def submit(self, address: str, text: str, model: bytes | None) -> Running:
@@ -174,7 +188,7 @@ class Here:
         task = task_of(text)
         self.sent.append(str(task))
         packet = opened(perform(text, model))
-        if "SwiftShader" in task.spec:
+        if task.spec == self.specs[1]:
             packet = planted(packet)
         return Done(packet.packed())
 
@@ -207,20 +221,20 @@ def planted(packet: Packet) -> Packet:
     return Packet(document, blobs)
 
 
-def test_a_difference_between_machines_is_located(tmp_path: Path) -> None:
+def test_a_difference_between_machines_is_located(
+    tmp_path: Path, both: tuple[str, str]
+) -> None:
     """By digests first; then the tensors of that operator are fetched and compared."""
-    for spec in BOTH:
-        if missing := devices.lane(spec).missing:
-            pytest.skip(missing)
+    one, other = both
     model = write_models(tmp_path)[0]
-    pool = Here()
-    result = campaign(Plan(devices=BOTH, models=(model,)), pool, tmp_path / "out")
+    pool = Here(both)
+    result = campaign(Plan(devices=both, models=(model,)), pool, tmp_path / "out")
     assert result.verdict is Verdict.DIFFERENT
     assert [text.partition(" on ")[2] for text in pool.sent] == [
-        LAVAPIPE,
-        SWIFTSHADER,
-        f"{LAVAPIPE}, values",
-        f"{SWIFTSHADER}, values",
+        one,
+        other,
+        f"{one}, values",
+        f"{other}, values",
     ]
     (found,) = result.models
     assert found.first_different is not None
@@ -252,16 +266,14 @@ def test_a_difference_between_machines_is_located(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_the_model_is_sent_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both: tuple[str, str]
 ) -> None:
-    if missing := devices.lane(LAVAPIPE).missing:
-        pytest.skip(missing)
     kept = tmp_path / "worker"
     kept.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(kept))
     data = Path(write_models(tmp_path)[0]).read_bytes()
     task = DiffTask(
-        spec=LAVAPIPE,
+        spec=both[0],
         model="m0.tosa",
         sha256=hashlib.sha256(data).hexdigest(),
         path="/nowhere/m0.tosa",

@@ -9,6 +9,7 @@ import mutation_tree
 import pytest
 from mutation_tree import Fault, Tree, problems, read_faults, shader_tools
 
+from harness import devices
 from harness.validation import Log
 
 FAULTS = {fault.id: fault for fault in read_faults()}
@@ -87,16 +88,16 @@ def test_a_fault_is_found_named_and_reduced(
     folder: Path,
     tree: Tree,
     name: str,
-    available_devices: tuple[str, ...],
     layer_log: Log,
 ) -> None:
     fault = FAULTS[name]
     if fault.where == "glsl" and shader_tools() is None:
         pytest.skip("needs glslangValidator and spirv-opt")
-    if "vulkan:llvmpipe" not in available_devices:
-        pytest.skip("needs vulkan:llvmpipe")
+    spec = devices.first("vulkan")
+    if not spec:
+        pytest.skip("no Vulkan device")
     before = (tree.folder / "tosavk" / fault.file).read_bytes()
-    backends = ("vulkan:llvmpipe", "reference")
+    backends = (spec, "reference")
     study = mutation.Study(folder, mutation.Settings(5, 300, backends))
     outcome = study.run(fault, tree)
     if fault.kind == "missing barrier":

@@ -130,3 +130,8 @@ def lanes() -> tuple[str, ...]:
 def available() -> tuple[str, ...]:
     """Returns the lanes whose device is there."""
     return tuple(spec for spec in lanes() if not lane(spec).missing)
+
+
+def first(backend: str) -> str:
+    """Returns the first lane of a backend whose device is there, or an empty text."""
+    return next((s for s in available() if s.partition(":")[0] == backend), "")
