@@ -121,6 +121,9 @@ def _expected(
 ) -> dict[str, Expected]:
     """What each output should be, by the operator that makes it."""
     block = graph.main
+    for name in test.outputs:
+        if name not in block.outputs:
+            raise InvalidArgument(f"the program has no output {name!r}")
     given = {
         name: coerce(name, block.tensors[name].dtype, inputs[name])
         for name in block.inputs
@@ -287,32 +290,63 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         """Reads the results of an earlier run.
 
+        A run that was killed may have left a part of a line at the end; it is cut off.
+
         Raises:
-            InvalidArgument: the file holds something else.
+            InvalidArgument: the file holds something else, or cannot be written.
         """
         self._path = path
         self.results: dict[tuple[str, str, str], TestResult] = {}
-        if path is None or not path.exists():
+        if path is None:
             return
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines):
-            try:
-                self._keep(TestResult.parse(line))
-            except InvalidArgument:
-                # A run that was killed may have left half a line at the end.
-                if number != len(lines) - 1:
-                    raise
+        try:
+            with path.open("a+b") as stream:
+                stream.seek(0)
+                data = stream.read()
+                size = data.rfind(b"\n") + 1
+                lines = data[:size].decode("utf-8", "replace").splitlines()
+                for number, line in enumerate(lines, 1):
+                    self._keep(_parsed(line, f"{str(path)!r}, line {number}"))
+                rest = data[size:].decode("utf-8", "replace")
+                if rest.startswith("{"):
+                    stream.truncate(size)
+                elif rest:
+                    _parsed(rest, f"{str(path)!r}, its end")
+        except OSError as error:
+            raise _unkept(path, error) from error
 
     def known(self, test: OfficialTest, backend: str) -> bool:
         """Whether the result of a test is there already."""
         return (test.operator, test.name, backend) in self.results
 
     def add(self, result: TestResult) -> None:
-        """Keeps a result."""
+        """Keeps a result.
+
+        Raises:
+            InvalidArgument: the file cannot be written.
+        """
         self._keep(result)
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(result.line() + "\n")
+            try:
+                with self._path.open("a", encoding="utf-8") as stream:
+                    stream.write(result.line() + "\n")
+            except OSError as error:
+                raise _unkept(self._path, error) from error
 
     def _keep(self, result: TestResult) -> None:
         self.results[result.operator, result.name, result.backend] = result
+
+
+def _parsed(line: str, place: str) -> TestResult:
+    try:
+        return TestResult.parse(line)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{place}: {error}; name a file of results, or a new one"
+        ) from error
+
+
+def _unkept(path: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot keep results in {str(path)!r}: {error.strerror or error}"
+    )

@@ -58,7 +58,13 @@ class OfficialTest:
         Raises:
             InvalidArgument: it cannot be read.
         """
-        return self._file(self.program).read_bytes()
+        path = self._file(self.program)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise InvalidArgument(
+                f"{path} cannot be read: {error.strerror or error}"
+            ) from error
 
     def arrays(self) -> dict[str, Array]:
         """The inputs by name, as the official tools store them.
@@ -77,9 +83,18 @@ class OfficialTest:
         return found
 
     def rule(self, output: str, expected: Expected) -> tuple[Rule, Array | None]:
-        """The rule that the description states for an output, and its bound."""
-        stated = self.compliance[output]
-        return stated_rule(stated, expected)
+        """The rule that the description states for an output, and its bound.
+
+        Raises:
+            InvalidArgument: it states none, or one of an unknown form.
+        """
+        try:
+            return stated_rule(self.compliance[output], expected)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(
+                f"{self.folder / DESCRIPTION} states no known rule for the output "
+                f"{output!r}: {type(error).__name__}: {error}"
+            ) from error
 
     def _file(self, name: str) -> Path:
         path = self.folder / name

@@ -26,7 +26,11 @@ _SHOWN_FAILURES = 20
 def add_parser(commands: Subparsers) -> None:
     """Adds the command."""
     parser = commands.add_parser(
-        "conformance", help="run official TOSA tests on backends", allow_abbrev=False
+        "conformance",
+        help="run official TOSA tests on backends",
+        description="Run official TOSA tests (folders that TOSA's own generator writes) "
+        "on backends, and judge the results by the rule that each test states.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "folders", nargs="+", metavar="DIR", help="folder with tests (desc.json) below"
@@ -56,7 +60,7 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("--current", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
-    parser.add_argument("--junit", metavar="F", help="write JUnit XML")
+    parser.add_argument("--junit", metavar="F.xml", help="write JUnit XML")
     parser.set_defaults(function=main)
 
 
@@ -66,6 +70,8 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.cli.console import out
     from tosavk.differential.conformance import Journal, Status, document, junit
 
+    for target in (options.resume, options.json, options.junit):
+        shared.check_writable(target)
     specs = tuple(dict.fromkeys(options.backend or ("vulkan",)))
     if options.timeout:
         from tosavk.cli.conformance_apart import run_apart

@@ -44,7 +44,6 @@ def run_apart(options: argparse.Namespace) -> Journal:
         errors = Path(folder) / "errors"
         vain = 0
         while True:
-            _whole_lines(kept)
             before = _size(kept)
             current.unlink(missing_ok=True)
             with errors.open("wb") as stream:
@@ -139,14 +138,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _whole_lines(path: Path) -> None:
-    """Cuts a line that is not whole, as a process leaves it that is killed."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)

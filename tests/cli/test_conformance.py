@@ -110,6 +110,43 @@ def test_a_run_is_taken_up_where_it_stopped(
     journal.write_text(first + '{"operator": "ad')
     assert run(str(tmp_path), "--resume", str(journal), "--filter", "two") == 0
     assert "2 of 2 passed" in capsys.readouterr().out
+    # The part of a line is gone, so the file can be taken up again and again.
+    assert journal.read_text().startswith(first)
+    make(tmp_path / "add" / "three")
+    assert run(str(tmp_path), "--resume", str(journal)) == 0
+    assert "3 of 3 passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content", [b"notes of mine", b"one\ntwo\n", b"\xff\xfe\x00", b'{"a": 1}\n']
+)
+def test_a_file_that_holds_something_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    make(tmp_path / "add" / "one")
+    mine = tmp_path / "mine"
+    mine.write_bytes(content)
+    for more in ((), ("--timeout", "60")):
+        assert run(str(tmp_path), "--resume", str(mine), *more) == 2
+        error = capsys.readouterr().err
+        assert "mine', " in error
+        assert "not a result line" in error
+        assert error.count("\n") == 1
+        assert mine.read_bytes() == content
+
+
+@pytest.mark.parametrize("option", ["--resume", "--json", "--junit"])
+def test_what_cannot_be_written_is_told_before_the_tests_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    make(tmp_path / "add" / "one")
+    (tmp_path / "file").touch()
+    for target in (tmp_path, tmp_path / "file" / "results"):
+        assert run(str(tmp_path), option, str(target)) == 2
+        told = capsys.readouterr()
+        assert not told.out
+        assert told.err.startswith("tosavk: cannot ")
+        assert told.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -132,6 +169,25 @@ def test_broken_descriptions_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"tensors": {"y": {"mode": "ULP"}}}, {"tensors": {"y": 3}}]
+)
+def test_a_broken_rule_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: dict[str, object]
+) -> None:
+    folder = make(tmp_path / "add" / "one")
+    (output,) = json.loads((folder / "desc.json").read_text())["ofm_name"]
+    named = json.loads(json.dumps(rules).replace('"y"', json.dumps(output)))
+    edit(folder, meta={"compliance": named})
+    assert run(str(tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert "no known rule" in error
+    assert error.count("\n") == 1
+    edit(folder, ofm_name=["nobody"])
+    assert run(str(tmp_path)) == 1
+    assert "no output 'nobody'" in capsys.readouterr().out
 
 
 def test_an_unknown_rule_and_an_empty_folder(
