@@ -8,7 +8,8 @@ tests (3 GB, about 40 minutes on two cores) to build/conformance/tests, one oper
 after the other; what is there is not generated again. Each operator is run as soon as
 it is there; results are kept in build/conformance/BACKEND.jsonl, and what they hold is
 not run again. At the end a table for each backend is written to docs/conformance/, and
-docs/op-support.md from all results.
+docs/op-support.md from all results. Exit codes: 0 all passed or not supported, 1 a test
+failed, or none was run.
 """
 
 from __future__ import annotations
@@ -191,11 +192,16 @@ def not_run(rows: dict[str, dict[str, int]]) -> list[str]:
     return missing
 
 
-def write_table(backend: str) -> None:
-    """Writes the table of a backend, with driver and versions."""
+def write_table(backend: str) -> bool:
+    """Writes the table of a backend, with driver and versions.
+
+    Returns:
+        Whether there are results, and none has failed.
+    """
     path = results_file(backend)
-    if not path.exists():
-        return
+    if not path.exists() or not path.stat().st_size:
+        say(f"{backend}: no test was run")
+        return False
     rows: dict[str, dict[str, int]] = {}
     failures: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -236,14 +242,28 @@ def write_table(backend: str) -> None:
     name = f"{backend.replace(':', '-')}.md"
     (TABLES / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     say(f"{backend}: {totals[0]} passed, {totals[1]} failed, {totals[2]} unsupported")
+    return totals[1] == 0
 
 
 def main() -> int:
     """Runs the command line; see the module's text."""
     parser = argparse.ArgumentParser(description="Runs the full official test suite.")
-    parser.add_argument("--backend", action="append", metavar="S")
-    parser.add_argument("--operators", nargs="+", choices=OPERATORS, metavar="OP")
-    parser.add_argument("--only-generate", action="store_true")
+    parser.add_argument(
+        "--backend",
+        action="append",
+        metavar="S",
+        help="backend specification (repeatable; default vulkan:llvmpipe, wgpu:llvmpipe)",
+    )
+    parser.add_argument(
+        "--operators",
+        nargs="+",
+        choices=OPERATORS,
+        metavar="OP",
+        help="only tests of these, in TOSA's lower-case spelling (default: all)",
+    )
+    parser.add_argument(
+        "--only-generate", action="store_true", help="write the tests, run none"
+    )
     options = parser.parse_args()
     backends = options.backend or ["vulkan:llvmpipe", "wgpu:llvmpipe"]
     try:
@@ -255,11 +275,11 @@ def main() -> int:
     except bootstrap.SetupError as error:
         print(f"[conformance] error: {error}", file=sys.stderr)
         return 1
-    if not options.only_generate:
-        for backend in backends:
-            write_table(backend)
-        op_support.main([])
-    return 0
+    if options.only_generate:
+        return 0
+    good = [write_table(backend) for backend in backends]
+    op_support.main([])
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
