@@ -70,10 +70,10 @@ class LoadedPlan:
             ModelError: the device refuses it.
         """
         self._device = accelerator.device
-        slots = lowered.plan.slots
         with _wanted_for("constants and intermediates of the program"):
             program = context.load_program(lowered)
-        domains = {role: slot_domain(accelerator, role) for role in SlotRole}
+        slots = program.slots
+        domains = {role: slot_domain(accelerator, role) for role in _ACCESS}
         self._buffers: list[Buffer] = []
         for slot in slots:
             desc = BufferDesc(
@@ -105,6 +105,7 @@ class LoadedPlan:
             timeout_s: seconds to wait at most; None: until it ends.
 
         Raises:
+            InvalidArgument: it computed a value that an operator must not be given.
             DeviceLost: the device was lost while it ran.
             DeadlineExpired: it has not ended in time; the device is given up.
         """

@@ -22,12 +22,7 @@ from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
 from tosavk.lowering.late import LateChecks
-from tosavk.lowering.lower import (
-    Lowered,
-    computed_operands,
-    lower_graph,
-    with_outputs,
-)
+from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import load_graph
 from tosavk.lowering.rules.dot import dispatches_dots
 
@@ -103,20 +98,16 @@ class Session(Closing):
             self._closing.enter_context(accelerator)
         self.graph: Graph = lowered.graph
         self._runner: FlowRunner | None = None
+        self.plan: Plan = lowered.plan
         self._late = LateChecks.of(lowered.graph.main)
-        self._watched: frozenset[str] = frozenset()
         try:
-            lowered = self._watch(lowered)
-            self.plan: Plan = lowered.plan
             with _telling(accelerator.device, progress):
                 self._load(lowered, max_turns)
         except BaseException:
             self._closing.close()
             raise
         self.inputs = tuple(_spec(slot) for slot in self.plan.inputs)
-        self.outputs = tuple(
-            _spec(slot) for slot in self.plan.outputs if slot.name not in self._watched
-        )
+        self.outputs = tuple(_spec(slot) for slot in self.plan.outputs)
 
     @property
     def device_name(self) -> str:
@@ -191,10 +182,6 @@ class Session(Closing):
         for slot in self.plan.outputs:
             raw = self._loaded.read(slot)
             result[slot.name] = unpack(slot.dtype, raw.data, slot.shape)
-        if self._late.operators:
-            self._late.check(result)
-        for name in self._watched:
-            del result[name]
         return result
 
     def close(self) -> None:
@@ -222,21 +209,6 @@ class Session(Closing):
             self.plan.slots,
             slot_domain(accelerator, SlotRole.INPUT),
             turns=max_turns,
-        )
-
-    def _watch(self, lowered: Lowered) -> Lowered:
-        """Makes values that rules are about outputs, which only the session sees."""
-        if lowered.flow is not None or not self._late.operators:
-            return lowered
-        outputs = lowered.graph.main.outputs
-        names = [n for n in computed_operands(lowered.graph) if n not in outputs]
-        if not names:
-            return lowered
-        self._watched = frozenset(names)
-        return lower_on(
-            self._accelerator.device,
-            with_outputs(lowered.graph, names),
-            numerics=lowered.plan.numerics,
         )
 
     def _require_open(self) -> None:

@@ -33,7 +33,9 @@ from tosavk.core.errors import (
 from tosavk.core.imports import accepted, import_memory, require_room
 from tosavk.core.prepared import Prepared
 from tosavk.core.programs import Program
-from tosavk.core.queues import Queue, live_program, record
+from tosavk.core.queues import Queue, live_program
+from tosavk.core.recording import record
+from tosavk.core.rules import Checked
 from tosavk.core.scope import Scope
 from tosavk.core.shared import Shared
 
@@ -146,7 +148,8 @@ class Context:
         with shared:
             lowered = _lower(shared, source) if isinstance(source, Artifact) else source
             _require_plan(shared, lowered)
-            slots = len(lowered.plan.slots)
+            checked = Checked.of(lowered, alignment=shared.binding_alignment)
+            slots = len(lowered.plan.slots) - len(checked.slots if checked else ())
             if slots > limits.max_bindings_per_submission:
                 raise ResourceLimit(
                     f"the program has {slots} slots, more than "
@@ -154,7 +157,7 @@ class Context:
                     f"{limits.max_bindings_per_submission}"
                 )
             loaded = scope.kit.load(lowered)
-        return Program(scope, loaded)
+        return Program(scope, loaded, checked)
 
     def create_queue(self, desc: QueueDesc | None = None) -> Queue:
         """Creates a queue.
@@ -287,8 +290,11 @@ class Context:
 
 def _require_plan(shared: Shared, lowered: Lowered) -> None:
     """Refuses programs that a plan alone does not describe."""
-    whole_graphs = getattr(shared.device, "evaluates_graphs", False)
-    if getattr(lowered, "flow", None) is not None and not whole_graphs:
+    flow = getattr(lowered, "flow", None)
+    if flow is None:
+        return
+    # Rules about values inside of regions are steps of the flow.
+    if flow.checks or not getattr(shared.device, "evaluates_graphs", False):
         raise Unsupported(
             "a program with control flow or variables is several submissions that the "
             "host chooses; load it with tosavk.load, not into a context"

@@ -46,7 +46,11 @@ class Lowered(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """The plan to run."""
+        """The plan to run.
+
+        If it has slots that are checked, there is an attribute `rules` as well, a
+        `core.rules.ValueRules`.
+        """
         ...
 
 

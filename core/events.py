@@ -30,6 +30,7 @@ from tosavk.core.errors import (
 )
 from tosavk.core.guards import drop
 from tosavk.core.ring import RingSlot
+from tosavk.core.rules import RuleBrokenError, fault_of
 from tosavk.core.scope import SLICE_NS, Scope
 
 SLICE_S = SLICE_NS * 1e-9
@@ -75,7 +76,9 @@ class Event:
         """Asks the device once, without blocking; terminal states stay.
 
         Returns:
-            The state. A lost device is the state FAILED, not an error.
+            The state. A lost device is the state FAILED, not an error; so is a value
+            that an operator must not be given, where the program lets them be computed
+            or given (`core.rules`).
 
         Raises:
             Released: the event is released.
@@ -229,17 +232,23 @@ class Event:
         slot = self._slot
         assert slot is not None
         assert slot.recording is not None
+        fault: InvalidArgument | None = None
         try:
             slot.recording.retire()
+        except RuleBrokenError as broken:
+            # It ended, with a value that an operator must not be given.
+            fault = broken.fault
         except DeviceLost:
             # The work did end; only the recording cannot be used again.
+            fault = fault_of(slot.recording)
             scope = self._live_scope()
             scope.shared.lost = True
             scope.ring.condemn(slot)
         drop(slot.reads, slot.writes)
         self._settle(slot)
-        self._state = _COMPLETE
-        return _COMPLETE
+        self._error = fault
+        self._state = _FAILED if fault else _COMPLETE
+        return self._state
 
     def _fail(self, error: ModelError) -> EventState:
         slot = self._slot

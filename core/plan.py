@@ -1,7 +1,8 @@
 """The Plan: what lowering makes of a graph, and all that a backend needs to run it.
 
 Plain frozen data without hardware: the same Plan runs on every backend. Buffers are
-numbered: the slots in order (inputs, then outputs), then the arena's segments.
+numbered: the slots in order (inputs, outputs, what is checked), then the arena's
+segments.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class SlotRole(enum.Enum):
 
     INPUT = "input"
     OUTPUT = "output"
+    CHECKED = "checked"
+    """A value that rules are about; the model binds memory of its own (`core.rules`)."""
 
 
 class Numerics(enum.Enum):
@@ -36,7 +39,7 @@ class Slot:
     Attributes:
         index: slot number, also its buffer number.
         name: the tensor's name in the graph.
-        role: input or output.
+        role: input, output or checked.
         dtype: TOSA type.
         shape: dimensions.
         nbytes: exact bytes of the tensor in packed storage.
@@ -132,7 +135,7 @@ class Plan:
     """A program, lowered.
 
     Attributes:
-        slots: inputs, then outputs.
+        slots: inputs, then outputs, then what is checked of a submission.
         segments: byte size of each arena segment.
         constants: uploaded once at load.
         prologue: dispatches that depend on constants only; run once at load.

@@ -8,7 +8,8 @@ from tosavk.core.blocks import Releasing
 from tosavk.core.device import LoadedProgram
 from tosavk.core.errors import Busy, Released
 from tosavk.core.guards import DEAD, Guard
-from tosavk.core.plan import Slot
+from tosavk.core.plan import Slot, SlotRole
+from tosavk.core.rules import Checked
 from tosavk.core.scope import Scope
 
 
@@ -22,6 +23,7 @@ class Program(Releasing):
     __slots__ = (
         "__weakref__",
         "_arena_bytes",
+        "_checked",
         "_dispatch_count",
         "_guard",
         "_loaded",
@@ -29,10 +31,13 @@ class Program(Releasing):
         "_slots",
     )
 
-    def __init__(self, scope: Scope, loaded: LoadedProgram) -> None:
+    def __init__(
+        self, scope: Scope, loaded: LoadedProgram, checked: Checked | None
+    ) -> None:
         """Takes a loaded program over; only the model calls this."""
         self._scope = scope
-        self._slots = tuple(loaded.slots)
+        self._checked = checked
+        self._slots = tuple(s for s in loaded.slots if s.role is not SlotRole.CHECKED)
         self._dispatch_count = loaded.dispatch_count
         self._arena_bytes = loaded.arena_bytes
         self._guard = Guard()

@@ -16,14 +16,14 @@ from typing import Self, final
 
 from tosavk.core.bindings import Resolved, resolve
 from tosavk.core.descriptors import Binding, Timeout
-from tosavk.core.device import LoadedProgram, Recording
+from tosavk.core.device import LoadedProgram
 from tosavk.core.errors import DeadlineExpired, InvalidArgument, Released
 from tosavk.core.events import Event, launch_failed, take_off
 from tosavk.core.gates import Gate, GateState, admit
 from tosavk.core.guards import conflict, take
 from tosavk.core.prepared import busy
 from tosavk.core.programs import Program
-from tosavk.core.ring import RingSlot
+from tosavk.core.recording import record
 from tosavk.core.scope import Scope
 
 
@@ -226,19 +226,3 @@ def _launch(
         raise
     shared.admissions += len(resolved.listed)
     return event
-
-
-def record(
-    scope: Scope, slot: RingSlot, loaded: LoadedProgram, resolved: Resolved
-) -> Recording:
-    """Records bindings into a slot, over what it held before.
-
-    Raises:
-        ModelError: the device refused; the slot's old recording cannot be launched.
-    """
-    slot.key = None
-    with scope.shared:
-        recording = scope.kit.record(loaded, resolved.bound(), slot.recording)
-    slot.recording = recording
-    slot.key = resolved.key
-    return recording

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tosavk.core.errors import DeviceLost, ResourceLimit
+from tosavk.core.rules import RuleBrokenError, fault_of
 
 if TYPE_CHECKING:
     from tosavk.core.device import Recording
+    from tosavk.core.errors import InvalidArgument
     from tosavk.core.guards import Guard
 
 
@@ -66,13 +68,17 @@ class Ended:
 
     Args:
         error: how the device was lost, or None if the launch is complete.
+        fault: the rule about values that it broke, or None.
     """
 
-    __slots__ = ("_error",)
+    __slots__ = ("_error", "_fault")
 
-    def __init__(self, error: DeviceLost | None) -> None:
+    def __init__(
+        self, error: DeviceLost | None, fault: InvalidArgument | None = None
+    ) -> None:
         """Remembers the outcome."""
         self._error = error
+        self._fault = fault
 
     def launch(self) -> None:
         """Never called: its slot is never handed out again.
@@ -102,7 +108,13 @@ class Ended:
         return self.poll()
 
     def retire(self) -> None:
-        """Nothing is left to do."""
+        """Nothing is left to do.
+
+        Raises:
+            RuleBrokenError: the launch broke a rule about values.
+        """
+        if self._fault is not None:
+            raise RuleBrokenError(self._fault)
 
     def free(self) -> None:
         """Nothing is left to free."""
@@ -174,13 +186,17 @@ class Ring:
     def clear(self, error: DeviceLost | None = None) -> None:
         """Frees every recording; nothing runs any more.
 
-        Pending events will observe that their work is complete, or failed by `error`.
+        Pending events will observe that their work is complete, or failed by `error` or
+        by the values that it has computed.
         """
         while self._condemned:
             self._condemned.pop().free()
         for slot in self._slots:
             slot.key = None
             recording = slot.recording
-            slot.recording = Ended(error) if slot.flying else None
+            slot.recording = None
+            if slot.flying:
+                fault = fault_of(recording) if error is None else None
+                slot.recording = Ended(error, fault)
             if recording is not None:
                 recording.free()

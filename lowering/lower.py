@@ -57,11 +57,13 @@ class Lowered:
         graph: the graph.
         plan: its plan; only slots, where a flow says what to do.
         flow: for graphs with control flow or variables.
+        rules: what is forbidden of the values in the plan's checked slots.
     """
 
     graph: Graph
     plan: Plan
     flow: Flow | None = None
+    rules: LateChecks | None = None
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -92,14 +94,21 @@ def lower_graph(
 
 def _lowered(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Lowered:
     if not needs_flow(graph):
-        return Lowered(graph, _lower(graph, limits, numerics))
+        rules = value_rules(graph)
+        checked = rules.names if rules else ()
+        return Lowered(graph, _lower(graph, limits, numerics, checked), rules=rules)
     flow = lower_flow(graph, lambda piece: _lower(piece, limits, numerics))
     slots = _slots(graph.main, limits)
     return Lowered(graph, Plan(slots, (), (), (), (), (), numerics), flow)
 
 
-def _lower(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Plan:
-    """The plan of a graph without control flow."""
+def _lower(
+    graph: Graph,
+    limits: PlanLimits,
+    numerics: Numerics,
+    checked: Sequence[str] = (),
+) -> Plan:
+    """The plan of a graph without control flow, with slots for what is checked."""
     block = graph.main
     entry = next(r for r in graph.regions if r.blocks[0] is block)
     if len(entry.blocks) != 1:
@@ -113,7 +122,7 @@ def _lower(graph: Graph, limits: PlanLimits, numerics: Numerics) -> Plan:
     live = live_operators(block)
     constants = fold(block, live)
     LateChecks.of(block, live).check(constants)
-    slots = _slots(block, limits)
+    slots = _slots(block, limits, checked)
     build = PlanBuilder(
         tensors=block.tensors, constants=constants, values={}, limits=limits
     )
@@ -149,18 +158,22 @@ def live_operators(block: Block) -> list[Operator]:
     return live
 
 
-def computed_operands(graph: Graph) -> tuple[str, ...]:
-    """Tensors of the entry block that a run makes and that rules are about.
+def value_rules(graph: Graph) -> LateChecks | None:
+    """The rules about operands of the entry block whose values only a run brings.
 
     Only a run can tell whether such a zero point, multiplier or shift is allowed.
+
+    Returns:
+        The rules, whose names are inputs or computed; None if there are none.
     """
     block = graph.main
     live = live_operators(block)
-    names = LateChecks.of(block, live).names
-    if not names:
-        return ()
+    rules = LateChecks.of(block, live)
+    if not rules.names:
+        return None
     known = fold(block, live)
-    return tuple(n for n in names if n not in known and n not in block.inputs)
+    names = tuple(name for name in rules.names if name not in known)
+    return dataclasses.replace(rules, names=names) if names else None
 
 
 def with_outputs(graph: Graph, names: Sequence[str]) -> Graph:
@@ -186,11 +199,14 @@ def _constant_only(work: Sequence[Operator], known: set[str]) -> set[int]:
     return found
 
 
-def _slots(block: Block, limits: PlanLimits) -> tuple[Slot, ...]:
+def _slots(
+    block: Block, limits: PlanLimits, checked: Sequence[str] = ()
+) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     for role, names in (
         (SlotRole.INPUT, block.inputs),
         (SlotRole.OUTPUT, block.outputs),
+        (SlotRole.CHECKED, checked),
     ):
         for name in names:
             tensor = block.tensors[name]
@@ -217,18 +233,18 @@ def _bind_slots(
     work: Sequence[Operator],
     constant_only: set[int],
 ) -> list[tuple[str, Memory]]:
-    """Gives boundary tensors their slots; returns outputs that need a final copy."""
+    """Gives boundary tensors their slots; returns those that need a final copy."""
     copies: list[tuple[str, Memory]] = []
     made_at_load = {n for op in work if op.index in constant_only for n in op.outputs}
     for slot in slots:
         memory = Memory(slot.nbytes, slot=slot.index, label=slot.name)
         taken = slot.name in build.values or slot.name in build.constants
-        if slot.role is SlotRole.OUTPUT and (taken or slot.name in made_at_load):
+        if slot.role is not SlotRole.INPUT and (taken or slot.name in made_at_load):
             copies.append((slot.name, memory))
             continue
         build.values[slot.name] = Value(slot.dtype, slot.shape, memory)
     readers = Counter(name for op in work for name in op.inputs)
-    boundary = set(block.inputs) | set(block.outputs)
+    boundary = {slot.name for slot in slots}
     for op in reversed(work):
         if op.op not in _VIEW_OPS or op.outputs[0] not in build.values:
             continue

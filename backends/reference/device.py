@@ -50,7 +50,10 @@ from tosavk.core.errors import (
 )
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering import target
+from tosavk.lowering.control import needs_flow
 from tosavk.lowering.graph import Block, Graph, Op
+from tosavk.lowering.late import LateChecks
+from tosavk.lowering.lower import value_rules, with_outputs
 from tosavk.lowering.nvfp4.artifact import Program, check_target, read_program
 from tosavk.lowering.nvfp4.lower import LoweredNvfp4, lower_nvfp4
 from tosavk.lowering.program import load_graph
@@ -120,18 +123,26 @@ class WithGraph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GraphProgram:
-    """A verified graph with a plan that has slots and nothing to dispatch."""
+    """A verified graph with a plan that has slots and nothing to dispatch.
+
+    Attributes:
+        graph: the graph.
+        plan: its slots.
+        rules: what is forbidden of the values in the checked slots.
+    """
 
     graph: Graph
     plan: Plan
+    rules: LateChecks | None
 
 
-def slots_of(block: Block) -> tuple[Slot, ...]:
-    """The slots of a verified entry block: inputs, then outputs."""
+def slots_of(block: Block, checked: Sequence[str] = ()) -> tuple[Slot, ...]:
+    """The slots of a verified entry block: inputs, outputs, and what is checked."""
     slots: list[Slot] = []
     for role, names in (
         (SlotRole.INPUT, block.inputs),
         (SlotRole.OUTPUT, block.outputs),
+        (SlotRole.CHECKED, checked),
     ):
         for name in names:
             tensor = block.tensors[name]
@@ -206,8 +217,8 @@ class ReferenceProgram:
     """A graph to evaluate, and the values of its VARIABLEs.
 
     Attributes:
-        graph: the verified graph.
-        slots: inputs, then outputs.
+        graph: the verified graph, which also gives what is checked.
+        slots: inputs, outputs, and what is checked.
         variables: kept from launch to launch.
     """
 
@@ -240,7 +251,7 @@ class ReferenceProgram:
         evaluator = Evaluator(self.graph, Precision.NATIVE, variables=self.variables)
         values = evaluator.block(self.graph.main, inputs)
         for slot, place in zip(self.slots, bound, strict=True):
-            if slot.role is SlotRole.OUTPUT:
+            if slot.role is not SlotRole.INPUT:
                 data = pack(slot.dtype, values[slot.name])
                 place.allocation.write(place.offset, data)
 
@@ -393,7 +404,9 @@ class ReferenceKit:
                 for operator in block.operators:
                     if operator.op not in _EVALUATED:
                         raise Unsupported(f"{operator}: the reference has no such")
-        return ReferenceProgram(graph, lowered.plan.slots)
+        slots = lowered.plan.slots
+        checked = [s.name for s in slots if s.role is SlotRole.CHECKED]
+        return ReferenceProgram(with_outputs(graph, checked), slots)
 
     def record(
         self,
@@ -474,7 +487,8 @@ class ReferenceDevice:
         """Reads and verifies an artifact; operators without a kernel are welcome.
 
         Raises:
-            Unsupported: the format is unknown.
+            Unsupported: the format is unknown, or there are rules about values that
+                only a run brings in a program with control flow or variables.
             Incompatible: the target words are wrong.
             InvalidArgument: the payload is not a sound program.
         """
@@ -488,8 +502,14 @@ class ReferenceDevice:
             )
         target.decode(artifact.target)
         graph = load_graph(artifact.view())
-        plan = Plan(slots_of(graph.main), (), (), (), (), (), Numerics.STRICT)
-        return GraphProgram(graph, plan)
+        if needs_flow(graph):
+            _require_no_rules(graph)
+            rules = None
+        else:
+            rules = value_rules(graph)
+        slots = slots_of(graph.main, rules.names if rules else ())
+        plan = Plan(slots, (), (), (), (), (), Numerics.STRICT)
+        return GraphProgram(graph, plan, rules)
 
     def create_kit(self) -> ReferenceKit:
         """The objects of a context."""
@@ -502,6 +522,23 @@ class ReferenceDevice:
     def close(self) -> None:
         """Ends the worker thread."""
         self.worker.close()
+
+
+def _require_no_rules(graph: Graph) -> None:
+    """Refuses what only a session looks at.
+
+    Raises:
+        Unsupported: operands of the graph must not have every value, and only a run
+            brings their values.
+    """
+    for region in graph.regions:
+        for block in region.blocks:
+            for name in LateChecks.of(block).names:
+                raise Unsupported(
+                    f"{name!r} must not have every value, and only a run of this "
+                    "program with control flow or variables brings its value; load it "
+                    "with tosavk.load, not into a context"
+                )
 
 
 def open_reference(selector: str | None) -> ReferenceDevice:

@@ -422,12 +422,13 @@ class _Check:
         """Whether a value lies in an output, which the next run writes again."""
         return any(
             self._buffers[slot.index].granules[0].value is value
-            for slot in self._plan.outputs
+            for slot in self._plan.slots
+            if slot.role is not SlotRole.INPUT
         )
 
     def _outputs(self) -> None:
         for slot in self._plan.slots:
-            if slot.role is not SlotRole.OUTPUT:
+            if slot.role is SlotRole.INPUT:
                 continue
             value = self._buffers[slot.index].granules[0].value
             if value is None or any(

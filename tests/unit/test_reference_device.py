@@ -22,7 +22,8 @@ def program(op: Op, dtype: DType, count: int) -> GraphProgram:
     block = Block("main", (operator,), tensors, ("a", "b"), ("y",))
     graph = Graph(Version(1, 0, 0, False), (Region("main", (block,)),))
     slots = slots_of(block)
-    return GraphProgram(graph, Plan(slots, (), (), (), (), (), Numerics.STRICT))
+    plan = Plan(slots, (), (), (), (), (), Numerics.STRICT)
+    return GraphProgram(graph, plan, rules=None)
 
 
 def desc(nbytes: int) -> BufferDesc:
