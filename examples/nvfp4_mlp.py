@@ -9,7 +9,7 @@ The block is `down(silu(gate(x)) * up(x))`. The file holds LAYER.gate_proj, LAYE
 and LAYER.down_proj in ModelOpt's or compressed-tensors' layout; its format is read from
 its metadata, or said with --format.
 
-Exit codes: 0 the backends agree, 1 they do not, 2 something is missing.
+Exit codes: 0 the backends agree, 1 they do not, 2 something is missing or wrong.
 """
 
 import argparse
@@ -95,17 +95,25 @@ def tokens_per_second(run: Callable[[], object], tokens: int) -> float:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Runs a gated MLP block with NVFP4 weights on two backends."
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("file", nargs="?", type=Path, help="a safetensors file")
     parser.add_argument("--layer", default="mlp", help="name in front of .gate_proj")
     parser.add_argument("--format", help="modelopt or compressed-tensors")
-    parser.add_argument("--tokens", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=4, help="default 4")
     parser.add_argument("--numerics", default="strict", choices=("strict", "fast"))
-    parser.add_argument("--backend", action="append", help="two of them, or more")
-    parser.add_argument("--width", type=int, default=256, help="of the file it makes")
-    parser.add_argument("--inner", type=int, default=512, help="of the file it makes")
-    return parser.parse_args()
+    parser.add_argument(
+        "--backend", action="append", help="default vulkan and reference"
+    )
+    parser.add_argument("--width", type=int, default=256, help="of its own file")
+    parser.add_argument("--inner", type=int, default=512, help="of its own file")
+    options = parser.parse_args()
+    if options.tokens < 1:
+        parser.error(f"--tokens {options.tokens}: give 1 or more")
+    for name in ("width", "inner"):
+        if getattr(options, name) < 1 or getattr(options, name) % 16:
+            parser.error(f"--{name} {getattr(options, name)}: give a multiple of 16")
+    return options
 
 
 def main() -> int:
@@ -149,6 +157,9 @@ def main() -> int:
 def judge(results: dict[str, Floats], *, strict: bool) -> int:
     """Compares every result with the first and prints the verdict."""
     (first, expected), *others = results.items()
+    if not others:
+        print("verdict: none, there is one backend only")
+        return 0
     agreed = True
     for backend, result in others:
         error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))

@@ -176,13 +176,21 @@ def test_random_interleavings_of_reads_raises_and_submits(
     assert accelerator.live_resources().gates == 0
 
 
+@pytest.mark.parametrize("real", [False, True], ids=["whole", "real"])
 def test_the_example_runs(
-    accelerator: Accelerator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    accelerator: Accelerator,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    real: bool,
 ) -> None:
     module = example()
     layout = module.Layout(experts=7, tokens=3, inner=20, width=30)
     path = tmp_path / "experts.bin"
     module.make_file(path, layout)
+    if real:  # a file of one's own, whose products are not exact
+        size = path.stat().st_size // 4
+        np.random.default_rng(3).standard_normal(size, np.float32).tofile(path)
     assert module.compare(accelerator, path, layout, slots=3, rounds=0)
     text = capsys.readouterr().out
     assert "page cache  gated" in text
@@ -204,6 +212,23 @@ def test_the_example_survives_a_file_that_is_too_short(
         module.Gated(runner, 2).run(file, results)
     file.close()
     assert accelerator.live_resources().gates == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--slots", "0"], "--slots 0"), (["--file", "nowhere"], "--file nowhere is no")],
+)
+def test_the_example_refuses_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["expert_streaming.py", *words])
+    with pytest.raises(SystemExit) as stop:
+        example().main()
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_example_as_a_command(wgpu_device: str) -> None:

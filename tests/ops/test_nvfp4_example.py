@@ -48,6 +48,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     given = (str(file), "--layer", "b", "--backend", "reference")
     answer = example(*given)
     assert answer.returncode == 0, answer.stderr
+    assert "agreed" not in answer.stdout  # one backend agrees with nobody
     answer = example(str(file), "--layer", "none", "--backend", "reference")
     assert answer.returncode == 2
     assert "has no tensor" in answer.stderr
@@ -58,3 +59,10 @@ def test_what_is_missing_is_said(backend: str) -> None:
     answer = example("--backend", backend, "--width", "16", "--inner", "16")
     assert answer.returncode == 2
     assert backend in answer.stderr
+
+
+@pytest.mark.parametrize("words", [("--width", "250"), ("--tokens", "0")])
+def test_what_is_wrong_is_said(words: tuple[str, ...]) -> None:
+    answer = example(*words)
+    assert answer.returncode == 2
+    assert " ".join(words) in answer.stderr
