@@ -83,9 +83,13 @@ def floor_samples(floor: ctypes.CDLL, recording: Any, samples: int) -> list[int]
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="vulkan:llvmpipe")
-    parser.add_argument("--samples", type=int, default=3000)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--backend", default="vulkan:llvmpipe", help="default vulkan:llvmpipe"
+    )
+    parser.add_argument("--samples", type=int, default=3000, help="default 3000")
     options = parser.parse_args()
     usage = (
         BufferUsage.TRANSFER_SOURCE

@@ -154,10 +154,14 @@ def measure(accelerator: Accelerator, graph: Graph, runs: int) -> tuple[float, f
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--backend", action="append", default=[])
-    parser.add_argument("--model", action="append", default=[])
-    parser.add_argument("--runs", type=int, default=15)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--backend", action="append", default=[], help="repeatable; default vulkan"
+    )
+    parser.add_argument("--model", action="append", default=[], help="repeatable")
+    parser.add_argument("--runs", type=int, default=15, help="default 15")
     parser.add_argument("--match", default="", help="only what has this in its name")
     options = parser.parse_args()
     for spec in options.backend or ["vulkan"]:
@@ -165,9 +169,12 @@ def main() -> None:
             lack = accelerator.device.plan_limits.lack(NEED)
             print(f"{accelerator.name}{f': {lack}' if lack else ''}")
             print(f"{'':40}{'without':>10}{'with':>10}{'faster':>9}")
-            for name, graph in programs(options.model):
-                if options.match not in name:
-                    continue
+            chosen = [p for p in programs(options.model) if options.match in p[0]]
+            if not chosen:
+                parser.error(
+                    f"--match {options.match!r}: no program has that in its name"
+                )
+            for name, graph in chosen:
                 old, new = measure(accelerator, graph, options.runs)
                 ratio = old / new
                 print(f"{name:40}{old * 1e3:8.2f}ms{new * 1e3:8.2f}ms{ratio:8.2f}x")

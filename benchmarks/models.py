@@ -78,11 +78,19 @@ def measure(model: str, spec: str, runs: int, caches: str) -> dict[str, float]:
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+", metavar="MODEL")
-    parser.add_argument("--backend", action="append")
-    parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--repeats", type=int, default=3, help="warm processes")
+    parser.add_argument(
+        "--backend",
+        action="append",
+        help="repeatable; default vulkan:llvmpipe and wgpu:llvmpipe",
+    )
+    parser.add_argument("--runs", type=int, default=30, help="default 30")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="warm processes (default 3)"
+    )
     options = parser.parse_args()
     print(
         f"{'model, backend':44}{'':6}"

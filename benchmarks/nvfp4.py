@@ -357,11 +357,15 @@ def print_row(record: Record, names: Sequence[str]) -> None:
 
 def main() -> None:
     """Measures what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="", help="part of the device's name")
     parser.add_argument("--shapes", nargs="*", default=SHAPES, help="n x k, as 64x128")
     parser.add_argument("--m", type=int, nargs="*", default=TOKENS, help="tokens")
-    parser.add_argument("--kernels", nargs="*", choices=NAMES, default=list(NAMES))
+    parser.add_argument(
+        "--kernels", nargs="*", choices=NAMES, default=list(NAMES), help="default: all"
+    )
     parser.add_argument("--json", default="", help="file for all numbers")
     parser.add_argument("--no-cublas", action="store_true", help="leave PyTorch out")
     options = parser.parse_args()

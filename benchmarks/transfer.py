@@ -44,10 +44,12 @@ def measure(rows: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="vulkan")
-    parser.add_argument("--mebibytes", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--backend", default="vulkan", help="default vulkan")
+    parser.add_argument("--mebibytes", type=int, default=64, help="default 64")
+    parser.add_argument("--rounds", type=int, default=20, help="default 20")
     options = parser.parse_args()
     nbytes = options.mebibytes << 20
     with tosavk.open(options.backend) as accelerator:
