@@ -31,6 +31,8 @@ def main() -> int:
     FARM.mkdir(parents=True, exist_ok=True)
     links = wanted()
     for link in FARM.iterdir():
+        if link.name == "__pycache__":  # of whoever imports through the links
+            continue
         if link.name not in links or link.resolve() != links[link.name]:
             print(f"removing {link.relative_to(ROOT)}")
             link.unlink()

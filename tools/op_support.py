@@ -94,6 +94,10 @@ def page(counts: Counts, tables: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the results and writes the page."""
     given = [Path(n) for n in (sys.argv[1:] if arguments is None else arguments)]
+    missing = [str(name) for name in given if not name.is_file()]
+    if missing:
+        print(f"op_support.py: no such file: {', '.join(missing)}", file=sys.stderr)
+        return 2
     files = given or sorted((ROOT / "build" / "conformance").glob("*.jsonl"))
     counts = counted(files)
     if not counts:
