@@ -5,7 +5,7 @@ PYTHON ?= python3
 PYTEST := .venv/bin/python tools/driver_env.py .venv/bin/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lane lanes moltenvk stress mutation conformance check format links clean distclean
+.PHONY: help setup demo test test-coopmat lane lanes moltenvk stress mutation conformance check format links clean distclean
 
 help:
 	@echo "make demo       convert a published face detector, run it on every backend, write a report"
