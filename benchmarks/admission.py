@@ -27,6 +27,7 @@ from tosavk.core.descriptors import (
     BufferUsage,
     MemoryDomain,
 )
+from tosavk.core.events import Event
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import load_graph
 
@@ -57,7 +58,7 @@ def address(handle: Any) -> int:  # noqa: ANN401 - a cffi pointer or handle
     return int(ffi.cast("uintptr_t", handle))
 
 
-def floor_samples(floor: ctypes.CDLL, recording: Any, samples: int) -> list[int]:  # noqa: ANN401
+def floor_samples(floor: ctypes.CDLL, recording: Any, samples: int) -> list[int]:  # noqa: ANN401 - a cffi object
     """Admission times of the C loop in nanoseconds, with a recording's own objects."""
     device = recording._device
     calls = device.calls
@@ -113,15 +114,15 @@ def main() -> None:
         ]
         prepared = context.prepare(loaded, bindings)
         # The floor uses the very objects of this submission, which nobody else sees.
-        slot: Any = getattr(prepared, "_slot")  # noqa: B009
+        slot: Any = getattr(prepared, "_slot")  # noqa: B009 - private on purpose
         recording = slot.recording
         each = max(1, options.samples // ROUNDS)
         times: dict[str, list[int]] = {"C floor": [], "prepared": [], "checked": []}
 
-        def submit_prepared() -> Any:  # noqa: ANN401
+        def submit_prepared() -> Event:
             return prepared.submit()
 
-        def submit_checked() -> Any:  # noqa: ANN401
+        def submit_checked() -> Event:
             return queue.submit(loaded, bindings)
 
         for turn in range(ROUNDS + 1):

@@ -77,14 +77,14 @@ class Device:
         self.staging = self.buffer(64 << 20, wanted=(14, 6))
 
     @staticmethod
-    def _made(kind: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401
+    def _made(kind: str, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - a cffi object
         """What a vkCreate... call makes."""
         out = ffi.new(f"{kind} *")
         check(function(*arguments, ffi.NULL, out))
         return out[0]
 
     @staticmethod
-    def _find(instance: Any, wanted: str) -> tuple[Any, str]:  # noqa: ANN401
+    def _find(instance: Any, wanted: str) -> tuple[Any, str]:  # noqa: ANN401 - a cffi object
         count = ffi.new("uint32_t *")
         check(lib.vkEnumeratePhysicalDevices(instance, count, ffi.NULL))
         devices = ffi.new("VkPhysicalDevice[]", count[0])
@@ -185,17 +185,17 @@ class Device:
             "VkDescriptorPool", 33, maxSets=20_000, poolSizeCount=1, pPoolSizes=size
         )
 
-    def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401
+    def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - a cffi object
         """Calls a device function."""
         address = lib.vkGetDeviceProcAddr(self.device, name.encode())
         return ffi.cast(f"PFN_{name}", address)(self.device, *arguments)
 
-    def command(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401
+    def command(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - a cffi object
         """Calls a function of a queue or command buffer, its first argument."""
         address = lib.vkGetDeviceProcAddr(self.device, name.encode())
         return ffi.cast(f"PFN_{name}", address)(*arguments)
 
-    def make(self, kind: str, stype: int, **fields: Any) -> Any:  # noqa: ANN401
+    def make(self, kind: str, stype: int, **fields: Any) -> Any:  # noqa: ANN401 - a cffi object
         """Makes an object that a VkKindCreateInfo describes."""
         create = struct(f"{kind}CreateInfo", stype, **fields)
         return self._made(
@@ -238,7 +238,7 @@ class Device:
         self.call("vkDestroyBuffer", buffer.handle, ffi.NULL)
         self.call("vkFreeMemory", buffer.memory, ffi.NULL)
 
-    def begin(self) -> Any:  # noqa: ANN401
+    def begin(self) -> Any:  # noqa: ANN401 - a cffi object
         """A new command buffer that records."""
         allocate = struct(
             "VkCommandBufferAllocateInfo",
@@ -255,7 +255,7 @@ class Device:
         )
         return out[0]
 
-    def submit(self, commands: Any) -> None:  # noqa: ANN401
+    def submit(self, commands: Any) -> None:  # noqa: ANN401 - a cffi object
         """Runs recorded commands and waits."""
         many = ffi.new("VkCommandBuffer[]", [commands])
         info = struct("VkSubmitInfo", 4, commandBufferCount=1, pCommandBuffers=many)
@@ -297,7 +297,7 @@ class Device:
             out[at : at + size] = self.staging.bytes[:size]
         return out.view(np.float32)
 
-    def pipeline(self, kernel: str, spec: Spec) -> Any:  # noqa: ANN401
+    def pipeline(self, kernel: str, spec: Spec) -> Any:  # noqa: ANN401 - a cffi object
         """A pipeline of a module with its specialization words."""
         code = (SPIRV / f"{kernel}.spv").read_bytes()
         words = ffi.new("uint32_t[]", len(code) // 4)
@@ -333,7 +333,7 @@ class Device:
             create,
         )
 
-    def bind(self, operands: Sequence[tuple[Buffer, int]]) -> Any:  # noqa: ANN401
+    def bind(self, operands: Sequence[tuple[Buffer, int]]) -> Any:  # noqa: ANN401 - a cffi object
         """A descriptor set of buffers from some byte on; the first fills what is over."""
         layouts = ffi.new("VkDescriptorSetLayout[]", [self.sets])
         allocate = struct(
@@ -370,7 +370,7 @@ class Device:
         self.call("vkUpdateDescriptorSets", BINDINGS, writes, 0, ffi.NULL)
         return out[0]
 
-    def barrier(self, commands: Any) -> None:  # noqa: ANN401
+    def barrier(self, commands: Any) -> None:  # noqa: ANN401 - a cffi object
         """Lets a dispatch see what those before it wrote."""
         memory = struct("VkMemoryBarrier", 46, srcAccessMask=64, dstAccessMask=96)
         self.command(
@@ -378,7 +378,7 @@ class Device:
             *(commands, COMPUTE, COMPUTE, 0, 1, memory, 0, ffi.NULL, 0, ffi.NULL),
         )
 
-    def record(self, commands: Any, step: Step) -> None:  # noqa: ANN401
+    def record(self, commands: Any, step: Step) -> None:  # noqa: ANN401 - a cffi object
         """Records a dispatch."""
         pipeline, bound, params, groups = step
         sets = ffi.new("VkDescriptorSet[]", [bound])
@@ -423,7 +423,7 @@ class Device:
     ) -> float:
         """Median time of a product, of `count` in a row, used in turn, when warm."""
 
-        def record(commands: Any) -> None:  # noqa: ANN401
+        def record(commands: Any) -> None:  # noqa: ANN401 - a cffi object
             for i in range(count):
                 product = products[i % len(products)]
                 for j, step in enumerate(product):
@@ -438,7 +438,7 @@ class Device:
         source, target = self.buffer(nbytes), self.buffer(nbytes)
         region = ffi.new("VkBufferCopy *", {"size": nbytes})
 
-        def record(commands: Any) -> None:  # noqa: ANN401
+        def record(commands: Any) -> None:  # noqa: ANN401 - a cffi object
             for _ in range(4):
                 self.command(
                     "vkCmdCopyBuffer", commands, source.handle, target.handle, 1, region

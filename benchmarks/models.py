@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 CHILD = """
 import json, sys, time
@@ -61,8 +62,8 @@ def measure(model: str, spec: str, runs: int, caches: str) -> dict[str, float]:
     """One process; seconds by phase."""
     environment = dict(
         os.environ,
-        MESA_SHADER_CACHE_DIR=os.path.join(caches, "mesa"),  # noqa: PTH118
-        TOSAVK_CACHE_DIR=os.path.join(caches, "tosavk"),  # noqa: PTH118
+        MESA_SHADER_CACHE_DIR=str(Path(caches, "mesa")),
+        TOSAVK_CACHE_DIR=str(Path(caches, "tosavk")),
         XDG_CACHE_HOME=caches,
     )
     answer = subprocess.run(
@@ -99,7 +100,7 @@ def main() -> None:
     )
     for model in options.models:
         for spec in options.backend or ["vulkan:llvmpipe", "wgpu:llvmpipe"]:
-            name = f"{os.path.basename(model)}, {spec}"  # noqa: PTH119
+            name = f"{Path(model).name}, {spec}"
             with tempfile.TemporaryDirectory() as caches:
                 for turn in range(1 + options.repeats):
                     t = measure(model, spec, options.runs, caches)

@@ -191,7 +191,7 @@ class Problem:
 
     def steps(
         self, plan: Plan, slots: Sequence[Buffer], arena: Sequence[Buffer]
-    ) -> Any:  # noqa: ANN401
+    ) -> list[Step]:
         """The dispatches of a plan with buffers for its slots and segments."""
         found: list[Step] = []
         for dispatch in plan.dispatches:

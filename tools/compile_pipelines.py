@@ -85,7 +85,7 @@ class Door:
         return function
 
     def _device(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def create(physical: Cdata, info: Cdata, allocator: Cdata, out: Cdata) -> Any:  # noqa: ANN401
+        def create(physical: Cdata, info: Cdata, allocator: Cdata, out: Cdata) -> Any:  # noqa: ANN401 - as the function has it
             if self.extended:
                 scratch = self._scratch
                 count = info.enabledExtensionCount

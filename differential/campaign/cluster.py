@@ -44,7 +44,7 @@ class DaskPool:
         client: connected to its scheduler.
     """
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - Dask has no types
         """Asks nothing yet."""
         self._client = client
         self._asking: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class DaskPool:
         while time.monotonic() < end and not any(f.done() for f in futures):
             time.sleep(_STEP_S)
 
-    def _submitted(self, address: str, function: Any, *words: Any) -> Any:  # noqa: ANN401
+    def _submitted(self, address: str, function: Any, *words: Any) -> Any:  # noqa: ANN401 - Dask has no types
         return self._client.submit(
             function,
             *words,
@@ -113,7 +113,7 @@ class DaskPool:
 class _Task:
     """A Dask future that is on its way."""
 
-    def __init__(self, future: Any) -> None:  # noqa: ANN401
+    def __init__(self, future: Any) -> None:  # noqa: ANN401 - Dask has no types
         self.future = future
 
     def done(self) -> bool:

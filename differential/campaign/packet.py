@@ -62,7 +62,7 @@ def opened(data: Blob) -> Packet:
         document = cast("dict[str, object]", head["document"])
         if start != len(view):
             raise InvalidArgument(f"the result has {len(view) - start} bytes too many")
-        if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  # the cast believes it
             raise InvalidArgument("the result has no document")
     except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"the result is damaged: {error!r}") from error

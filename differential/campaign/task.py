@@ -106,11 +106,11 @@ def task_of(text: str) -> Task:
         data = cast("dict[str, object]", json.loads(text))
         kind = data.pop("kind")
         if kind == "FuzzTask":
-            return FuzzTask(**data)  # type: ignore[arg-type]
+            return FuzzTask(**data)  # type: ignore[arg-type]  # JSON; the fields check
         shapes = cast("dict[str, list[int]]", data.pop("shapes"))
         keep = cast("list[str]", data.pop("keep"))
         return DiffTask(
-            **data,  # type: ignore[arg-type]
+            **data,  # type: ignore[arg-type]  # JSON; the fields check
             shapes={name: tuple(shape) for name, shape in shapes.items()},
             keep=tuple(keep),
         )

@@ -40,7 +40,7 @@ def clamp(op: Operator, build: PlanBuilder) -> None:
         assert isinstance(raw, bytes)
         value = unpack(dtype, raw, ()).item()
         bounds.append(float_bits(float(value)) if dtype.is_float else int(value))
-    mode = int(op.attributes.get("nan_mode", 0)) if dtype.is_float else 0  # type: ignore[arg-type]
+    mode = int(op.attributes.get("nan_mode", 0)) if dtype.is_float else 0  # type: ignore[arg-type]  # verified: an int
     _unary(op, build, mode=mode, lo=bounds[0], hi=bounds[1])
 
 

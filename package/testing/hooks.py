@@ -36,7 +36,7 @@ def wait_for(event: EventHandle) -> None:
 
 def live_resources(accelerator: AcceleratorHandle) -> LiveResources:
     """The counts of an accelerator that has `live_resources`."""
-    return cast(LiveResources, accelerator.live_resources())  # type: ignore[attr-defined]
+    return cast(LiveResources, accelerator.live_resources())  # type: ignore[attr-defined]  # optional
 
 
 class HostGate:
@@ -53,8 +53,8 @@ class HostGate:
 
     def submit(
         self,
-        queue: Any,  # noqa: ANN401
-        program: Any,  # noqa: ANN401
+        queue: Any,  # noqa: ANN401 - of any implementation
+        program: Any,  # noqa: ANN401 - of any implementation
         bindings: Iterable[Binding],
     ) -> EventHandle:
         """Submits work that waits for the gate."""

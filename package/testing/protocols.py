@@ -143,7 +143,7 @@ class Gate(Protocol):
     def submit(
         self,
         queue: Any,  # noqa: ANN401 - see the module
-        program: Any,  # noqa: ANN401
+        program: Any,  # noqa: ANN401 - see the module
         bindings: Iterable[Binding],
     ) -> EventHandle:
         """Submits work that cannot end before `open`; must not block."""

@@ -97,7 +97,7 @@ def validation(bench: Bench) -> None:
         def prepare(
             program: object = program, listed: list[Binding] = listed
         ) -> object:
-            return context.prepare(program, listed)  # type: ignore[attr-defined]
+            return context.prepare(program, listed)  # type: ignore[attr-defined]  # see needs
 
         bench.refused(what, prepare, error)
     bench.run(bench.queue(context), work)
@@ -112,7 +112,7 @@ def slots(bench: Bench) -> None:
     queue = bench.queue(context)
     bench.refused(
         "a preparation with a full ring",
-        lambda: context.prepare(work.program, work.bindings),  # type: ignore[attr-defined]
+        lambda: context.prepare(work.program, work.bindings),  # type: ignore[attr-defined]  # see needs
         ResourceLimit,
     )
     bench.refused(
@@ -136,7 +136,7 @@ def _scene(bench: Bench) -> tuple[ContextHandle, Work]:
 
 
 def _prepare(bench: Bench, context: ContextHandle, work: Work) -> PreparedHandle:
-    made = context.prepare(work.program, work.bindings)  # type: ignore[attr-defined]
+    made = context.prepare(work.program, work.bindings)  # type: ignore[attr-defined]  # see needs
     return bench.keep(cast(PreparedHandle, made))
 
 
