@@ -40,7 +40,7 @@ from tosavk.core.errors import (
 
 _LOGGER = "tosavk.vulkan"
 
-STEP_NS = 250_000_000
+STEP_NS = 50_000_000
 """Longest single wait inside the driver, so that Ctrl-C is heard."""
 
 ABANDON_NS = 5_000_000_000

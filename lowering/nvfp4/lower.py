@@ -60,7 +60,7 @@ class LoweredNvfp4:
 
 
 def slots_of(program: Program) -> tuple[Slot, ...]:
-    """The slots of a program: inputs, then the output (docs/nvfp4.md, "Slots")."""
+    """The slots of a program: inputs, then the output (docs/nvfp4.md, "Artifacts")."""
     table = _Slots()
     if isinstance(program, Projection):
         _projection_slots(program, table)
