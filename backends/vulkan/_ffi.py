@@ -165,7 +165,7 @@ def result_name(code: int) -> str:
 
 
 def error_of(code: int, call: str) -> ModelError:
-    """The model's error for a failed call (docs/accelerator.md, result mapping).
+    """The model's error for a failed call.
 
     Args:
         code: a VkResult, not VK_SUCCESS.
