@@ -192,6 +192,7 @@ class Calls:
         wrap: put round every function.
         optional: functions that may be missing; asking for one that is raises
             AttributeError.
+        library: kept while the table lives: when it goes, cffi unloads the functions.
 
     Raises:
         RuntimeUnavailable: a function of `names` is missing.
@@ -204,7 +205,9 @@ class Calls:
         wrap: Wrapper,
         *,
         optional: Iterable[str] = (),
+        library: object = None,
     ) -> None:
+        self._library = library
         for name in names:
             function = resolve(name)
             if function is None:
@@ -329,7 +332,9 @@ class Loader:
         self._library = library
         self._get: Function = library.vkGetInstanceProcAddr
         self._wrap = wrap
-        self.calls = Calls(GLOBAL_FUNCTIONS, self._resolver(NULL), wrap)
+        self.calls = Calls(
+            GLOBAL_FUNCTIONS, self._resolver(NULL), wrap, library=library
+        )
 
     def instance_calls(self, instance: Cdata) -> Calls:
         """The functions of an instance."""
@@ -338,6 +343,7 @@ class Loader:
             self._resolver(instance),
             self._wrap,
             optional=INSTANCE_OPTIONAL,
+            library=self._library,
         )
 
     def device_calls(self, instance_calls: Calls, device: Cdata) -> Calls:
@@ -347,7 +353,13 @@ class Loader:
         def resolve(name: str) -> Function | None:
             return _typed(name, get(device, name.encode()))
 
-        return Calls(DEVICE_FUNCTIONS, resolve, self._wrap, optional=DEVICE_OPTIONAL)
+        return Calls(
+            DEVICE_FUNCTIONS,
+            resolve,
+            self._wrap,
+            optional=DEVICE_OPTIONAL,
+            library=self._library,
+        )
 
     def _resolver(self, instance: Cdata) -> Callable[[str], Function | None]:
         def resolve(name: str) -> Function | None:

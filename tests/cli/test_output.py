@@ -155,6 +155,21 @@ def test_devices_and_doctor(capsys: Captured) -> None:
     assert "numpy" in capsys.readouterr().out
 
 
+def test_doctor_without_a_driver(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.json")
+    drivers = {"VK_DRIVER_FILES": missing, "VK_ICD_FILENAMES": missing}
+    done = subprocess.run(
+        [sys.executable, "-m", "tosavk", "doctor"],
+        env={**os.environ, **drivers},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "finds no usable driver" in done.stdout or "no Vulkan loader" in done.stdout
+
+
 def test_run_saves_inside_the_folder(
     model: Path, tmp_path: Path, capsys: Captured
 ) -> None:

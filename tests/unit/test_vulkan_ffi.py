@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -122,6 +123,17 @@ def test_a_loader_without_a_needed_function_is_refused() -> None:
     _ffi.Loader(FakeLibrary(known))
     with pytest.raises(RuntimeUnavailable, match="vkEnumerateInstanceVersion"):
         _ffi.Loader(FakeLibrary(known - {b"vkEnumerateInstanceVersion"}))
+
+
+def test_functions_keep_their_library_loaded() -> None:
+    library = FakeLibrary({name.encode() for name in _ffi.GLOBAL_FUNCTIONS})
+    calls, kept = _ffi.Loader(library).calls, weakref.ref(library)
+    del library
+    gc.collect()
+    assert kept() is not None
+    del calls
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_wrapper_sees_every_function_once() -> None:
