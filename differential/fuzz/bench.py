@@ -6,10 +6,12 @@ driver may end or block without harm to the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
 
 from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.case import Case
@@ -34,6 +36,7 @@ class Judged:
         unpredictable: comparisons that TOSA leaves open.
         left_out: backends that do not support it, with the reason.
         validated: whether synchronization validation saw it.
+        stderr: the end of what its process wrote to standard error meanwhile.
     """
 
     findings: tuple[Finding, ...]
@@ -42,6 +45,7 @@ class Judged:
     unpredictable: int = 0
     left_out: str = ""
     validated: bool = False
+    stderr: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,11 @@ class Judging(Protocol):
     @property
     def labels(self) -> tuple[str, ...]:
         """The backends that take part."""
+        ...
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The specification of each."""
         ...
 
     @property
@@ -104,9 +113,14 @@ class Bench:
         optional: leave out those that are not there.
         numerics: mode.
         watch: told which backend is at work.
+        labels: what they are called, as `Judge` has it.
+        least: how many there must be.
+
+    Attributes:
+        outputs: what the last program gave, by label, for each sample.
 
     Raises:
-        InvalidArgument: fewer than two backends.
+        InvalidArgument: fewer backends.
         InitError: one cannot be opened and is not optional.
     """
 
@@ -118,15 +132,40 @@ class Bench:
         optional: bool = False,
         numerics: Numerics = Numerics.STRICT,
         watch: Progress = lambda _: None,
+        labels: Sequence[str] = (),
+        least: int = 2,
     ) -> None:
         """Opens the backends."""
         self._generator = Generator(seed)
-        self._judge = Judge(backends, optional=optional, numerics=numerics, watch=watch)
+        self.outputs: Mapping[str, Sequence[Mapping[str, NDArray[Any]]]] = {}
+        self._judge = Judge(
+            backends,
+            optional=optional,
+            numerics=numerics,
+            watch=watch,
+            labels=labels,
+            least=least,
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The backends that take part."""
         return self._judge.labels
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The specification of each."""
+        return self._judge.specs
+
+    @property
+    def numerics(self) -> Numerics:
+        """Mode."""
+        return self._judge.numerics
+
+    @property
+    def stderr(self) -> str:
+        """What drivers said to standard error goes there, and is not known here."""
+        return ""
 
     @property
     def devices(self) -> dict[str, str]:
@@ -145,8 +184,16 @@ class Bench:
             DeviceLost: a device is gone.
         """
         case = self._generator.make(index).case
-        validating = index % EVERY == 0
+        return self.judge_case(case, validating=index % EVERY == 0)
+
+    def judge_case(self, case: Case, *, validating: bool) -> Judged:
+        """Judges a case that is given.
+
+        Raises:
+            DeviceLost: a device is gone.
+        """
         verdict = self._judge.judge(case, validating=validating)
+        self.outputs = verdict.outputs
         findings = verdict.findings
         inside = look_inside(case, findings, self._judge.examine)
         return Judged(

@@ -1,182 +1,45 @@
 """A run of the fuzzer: programs one after the other, findings reduced and filed.
 
 A journal in the folder says how far it is, so that the same command goes on after an
-interruption. A program that ends or blocks the process is a finding itself: at once
-where programs are judged in a process of their own, else when it has done so twice.
+interruption. A program that ends or blocks the process is a finding itself: where
+programs are judged in a process of their own it is run again with one for each backend,
+which says who it was, and the others are compared; else it is one when it has done so
+twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
 
-from tosavk.core.errors import InvalidArgument
-from tosavk.core.plan import Numerics
+from tosavk.core.errors import InitError
+from tosavk.differential.fuzz.apart import Apart, Party, Standing, wanted_of
 from tosavk.differential.fuzz.bench import Bench, Judged, Judging
 from tosavk.differential.fuzz.case import Case
-from tosavk.differential.fuzz.coverage import Coverage, Point
-from tosavk.differential.fuzz.files import write_case
+from tosavk.differential.fuzz.filing import Evidence, Setting, file_finding, name_also
+from tosavk.differential.fuzz.finding import Finding, Key, Kind
 from tosavk.differential.fuzz.generator import Generator, Made
-from tosavk.differential.fuzz.judge import Finding, Key, Kind, named_key
+from tosavk.differential.fuzz.journal import JOURNAL, Journal
+from tosavk.differential.fuzz.judge import named_key
+from tosavk.differential.fuzz.record import REDUCING, Filed, Request, Result
 from tosavk.differential.fuzz.reduce import reduce_case
-from tosavk.differential.fuzz.remote import COMMAND, LIMIT_S, Died, RemoteBench, Wanted
+from tosavk.differential.fuzz.remote import (
+    COMMAND,
+    Died,
+    RemoteBench,
+    Wanted,
+    about_program,
+    kills,
+)
 from tosavk.differential.fuzz.shrink import weight
 
-JOURNAL = "journal.jsonl"
-REDUCING = 300
-"""Programs that are tried to reduce one finding."""
+__all__ = ["JOURNAL", "REDUCING", "Filed", "Request", "Result", "fuzz"]
 
-_CRASHES = 2
 _DEATHS_REDUCED = 3
 _DEATH_TRIES = {Kind.HUNG: 16}
 _DEATH_TRIES_ELSE = 80
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What to run.
-
-    Attributes:
-        seed: of the programs.
-        count: how many programs, from the first one of the seed.
-        start: number of the first program.
-        backends: specifications.
-        optional: whether backends that are not there are left out.
-        numerics: mode.
-        folder: for journal and findings, or None.
-        reducing: programs tried to reduce a finding; 0 to file them as they are.
-        most: findings after which the run ends; 0 for no end.
-        apart: judge programs in a process of their own.
-        limit_s: seconds without a sign of life after which that process is killed.
-        command: program and arguments of that process; empty: this interpreter with
-            `tosavk.differential.fuzz.worker`. Another one calls its `main` in the end.
-    """
-
-    seed: int
-    count: int
-    start: int = 0
-    backends: tuple[str, ...]
-    optional: bool = False
-    numerics: Numerics = Numerics.STRICT
-    folder: Path | None = None
-    reducing: int = REDUCING
-    most: int = 0
-    apart: bool = False
-    limit_s: float = LIMIT_S
-    command: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Filed:
-    """A finding with what became of it.
-
-    Attributes:
-        key: what it is about.
-        text: the finding in one line, of the program as it was made.
-        backends: labels.
-        seed: of the run.
-        graphs: numbers of the programs that show it.
-        operators: operators of the reduced program.
-        elements: of all its tensors.
-        tried: programs that the reduction judged.
-        folder: where it is filed, or "".
-    """
-
-    key: Key
-    text: str
-    backends: tuple[str, ...]
-    seed: int
-    graphs: list[int] = field(default_factory=list[int])
-    operators: int = 0
-    elements: int = 0
-    tried: int = 0
-    folder: str = ""
-
-
-@dataclass(slots=True)
-class Result:
-    """What a run found.
-
-    Attributes:
-        request: what was asked for.
-        backends: labels that took part.
-        devices: device and driver by label.
-        missing: backends that were left out, with the reason.
-        done: programs judged, earlier ones of a resumed run included.
-        seconds: of this run.
-        findings: each kind once.
-        coverage: what was judged.
-        exceptions: comparisons that differ by a known exception only.
-        unpredictable: comparisons that TOSA leaves open.
-        validated: programs that synchronization validation saw.
-        left_out: programs that a backend did not support, with the reason.
-    """
-
-    request: Request
-    backends: tuple[str, ...] = ()
-    devices: Mapping[str, str] = field(default_factory=dict[str, str])
-    missing: tuple[str, ...] = ()
-    done: int = 0
-    seconds: float = 0.0
-    findings: dict[Key, Filed] = field(default_factory=dict[Key, Filed])
-    coverage: Coverage = field(default_factory=Coverage)
-    exceptions: int = 0
-    unpredictable: int = 0
-    validated: int = 0
-    left_out: dict[int, str] = field(default_factory=dict[int, str])
-    fresh: int = 0
-
-    def document(self) -> dict[str, object]:
-        """The result as JSON data (docs/json.md)."""
-        return {
-            "format": "tosavk.fuzz",
-            "version": 1,
-            "verdict": "different" if self.findings else "agreed",
-            "seed": self.request.seed,
-            "start": self.request.start,
-            "count": self.request.count,
-            "graphs": self.done,
-            "seconds": self.seconds,
-            "graphs_per_minute": self.rate,
-            "numerics": self.request.numerics.value,
-            "backends": [
-                {"label": label, "device": self.devices.get(label, "")}
-                for label in self.backends
-            ],
-            "missing": list(self.missing),
-            "known_exceptions": self.exceptions,
-            "unpredictable": self.unpredictable,
-            "validated": self.validated,
-            "unsupported": [
-                {"graph": index, "reason": reason}
-                for index, reason in self.left_out.items()
-            ],
-            "findings": [
-                {**asdict(filed), "key": asdict(filed.key)}
-                for filed in self.findings.values()
-            ],
-            "coverage": self.coverage.document(),
-        }
-
-    def add(self, index: int, judged: Judged) -> list[Point]:
-        """Adds what was said of a program; the points of coverage that are new."""
-        self.exceptions += judged.exceptions
-        self.unpredictable += judged.unpredictable
-        self.validated += judged.validated
-        if judged.left_out:
-            self.left_out[index] = judged.left_out
-        return self.coverage.add(index, judged.points)
-
-    @property
-    def rate(self) -> float:
-        """Programs a minute, of this run."""
-        return 60 * self.fresh / self.seconds if self.seconds else 0.0
 
 
 def fuzz(
@@ -236,7 +99,7 @@ class _Campaign:
         self._progress = progress
         self._notice = notice
         self._generator = Generator(request.seed)
-        self._journal = _Journal(request, bench.labels)
+        self._journal = Journal(request, bench.labels)
         self._deaths = 0
         self._result = Result(request, backends=bench.labels, devices=bench.devices)
 
@@ -246,7 +109,8 @@ class _Campaign:
         crashed = self._journal.crashed
         if crashed is not None:
             text = f"the process ended twice during program {crashed}"
-            self._died(crashed, Died(Kind.CRASHED, text, "", ""))
+            self._ended(crashed, Died(Kind.CRASHED, text, "", ""), ())
+            self._journal.end(crashed, Judged(()), [])
         begin = time.perf_counter()
         for index in range(first, request.start + request.count):
             if 0 < request.most <= len(result.findings):
@@ -264,64 +128,99 @@ class _Campaign:
         return result
 
     def _one(self, index: int) -> None:
-        judged = self._judged(index)
-        if judged is None:
-            return
-        result = self._result
-        fresh = result.add(index, judged)
-        # Only the first: what is behind it may follow from it.
-        for finding in judged.findings[:1]:
-            self._found(index, finding)
-        self._journal.end(index, judged, fresh)
-
-    def _judged(self, index: int) -> Judged | None:
-        """What is said of a program, or None where it ended the process."""
-        try:
-            return self._bench.judge(index)
-        except Died as death:
-            if death.kind is Kind.HUNG:
-                self._died(index, death)
-                return None
-            first = death
         try:
             judged = self._bench.judge(index)
-        except Died as again:
-            self._died(index, again)
-            return None
-        self._died_once(index, first)
-        return judged
+        except Died as death:
+            self._apart(index, death)
+        else:
+            self._said(index, judged, self._bench)
 
-    def _found(self, index: int, finding: Finding) -> None:
-        if self._seen(index, finding.key):
+    def _apart(self, index: int, death: Died) -> None:
+        """Runs a program that ended the process with one for each backend.
+
+        Where none of these ends, it is run once more as it was.
+        """
+        bench = self._bench
+        assert isinstance(bench, RemoteBench)
+        first = bench.first
+        self._progress(f"program {index}: {death}; each backend in its own process")
+        with Apart(
+            bench.wanted,
+            [Party(*words) for words in zip(bench.labels, bench.specs, strict=True)],
+            lambda keep: about_program(index, keep),
+            suspect=death.backend if death.kind is Kind.HUNG else "",
+        ) as apart:
+            if not apart.dead:
+                try:
+                    judged = bench.judge(index)
+                except Died as again:
+                    text = f"{again}; in a process of its own each backend lives"
+                    found = Died(again.kind, text, again.backend, again.stderr)
+                    self._ended(index, found, apart.standings)
+                else:
+                    evidence = Evidence(
+                        stderr=death.stderr, standings=apart.standings, first=first
+                    )
+                    self._ended_once(index, death, evidence)
+                    self._said(index, judged, bench)
+                    return
+            for kind in dict.fromkeys(standing.kind for standing in apart.dead):
+                self._ended_alone(
+                    index, [s for s in apart.dead if s.kind is kind], apart.standings
+                )
+            if apart.died is not None:
+                self._ended(index, apart.died, apart.standings)
+            self._said(index, apart.judged, apart)
+
+    def _said(self, index: int, judged: Judged, where: Judging | Apart) -> None:
+        """Notes what is said of a program, and files what is wrong."""
+        fresh = self._result.add(index, judged)
+        # Only the first: what is behind it may follow from it.
+        for finding in judged.findings[:1]:
+            self._found(index, finding, judged.stderr, where)
+        self._journal.end(index, judged, fresh)
+
+    def _found(
+        self, index: int, finding: Finding, stderr: str, where: Judging | Apart
+    ) -> None:
+        if self._seen(index, finding.key, finding.backends):
             return
         made = self._generator.make(index)
         filed = Filed(
             finding.key, finding.text, finding.backends, made.seed, [made.index]
         )
-        case = made.case
-        if self._request.reducing:
-            # What ends the process while it is reduced stays as it is.
-            with contextlib.suppress(Died):
-                found = self._bench.reduce(
+        case, first = made.case, None
+        # What ends the process while it is reduced stays as it is.
+        with contextlib.suppress(Died, InitError):
+            bench = where.bench if isinstance(where, Apart) else where
+            before = bench.first if isinstance(bench, RemoteBench) else None
+            if self._request.reducing:
+                found = bench.reduce(
                     index, finding.key, self._request.reducing, self._progress
                 )
                 case, filed.tried = found.case, found.tried
                 if found.again is False:
                     filed.text += " (not in a fresh process)"
-        self._file(filed, case, made)
+                    first = before
+        standings = where.standings if isinstance(where, Apart) else ()
+        evidence = Evidence(stderr=stderr, standings=standings, first=first)
+        self._file(filed, case, made, evidence)
 
-    def _seen(self, index: int, key: Key) -> bool:
+    def _seen(self, index: int, key: Key, backends: Sequence[str]) -> bool:
         """Whether a finding is filed already; then the program is added to it."""
         filed = self._result.findings.get(key)
         if filed is None:
             return False
         filed.graphs.append(index)
+        everybody = tuple(dict.fromkeys((*filed.backends, *backends)))
+        if everybody != filed.backends:
+            filed.backends = everybody
+            if filed.folder:
+                name_also(Path(filed.folder), everybody)
         self._journal.finding(filed)
         return True
 
-    def _file(
-        self, filed: Filed, case: Case, made: Made, stderr: str | None = None
-    ) -> None:
+    def _file(self, filed: Filed, case: Case, made: Made, evidence: Evidence) -> None:
         folder = self._request.folder
         filed.operators, filed.elements, _ = weight(case)
         self._result.findings[filed.key] = filed
@@ -329,182 +228,113 @@ class _Campaign:
             number = len(self._result.findings)
             name = f"{number:03}-{filed.key}".replace(" ", "-")
             filed.folder = str(folder / name)
-            about: dict[str, object] = {
-                "kind": filed.key.kind.value,
-                "meaning": filed.key.kind.meaning,
-                "operator": filed.key.op,
-                "dtype": filed.key.dtype,
-                "text": filed.text,
-                "backends": list(filed.backends),
-                "devices": dict(self._result.devices),
-                "seed": made.seed,
-                "graph": made.index,
-                "pattern": made.pattern,
-                "operators": filed.operators,
-                "elements": filed.elements,
-                "tried": filed.tried,
-            }
-            if stderr is not None:
-                about["stderr"] = stderr
-            write_case(folder / name, case, title=str(filed.key), about=about)
-            (folder / name / "original.tosa").write_bytes(made.data)
+            bench = self._bench
+            file_finding(
+                folder / name,
+                filed.key,
+                filed.text,
+                filed.backends,
+                case=case,
+                setting=Setting(
+                    specs=bench.specs,
+                    devices=bench.devices,
+                    numerics=self._request.numerics,
+                ),
+                evidence=evidence,
+                made=made,
+                about={
+                    "operators": filed.operators,
+                    "elements": filed.elements,
+                    "tried": filed.tried,
+                },
+            )
         self._journal.finding(filed)
         self._notice(filed)
 
-    def _died(self, index: int, death: Died) -> None:
-        """Files a program that the process did not survive."""
-        made = self._generator.make(index)
-        text = f"{death} (program {index} of seed {made.seed})"
-        case, tried = self._smaller(made.case, death)
-        key = named_key(case, death.kind)
-        if not self._seen(index, key):
-            labels = (death.backend,) if death.backend else self._bench.labels
-            filed = Filed(key, text, labels, made.seed, [index], tried=tried)
-            self._file(filed, case, made, stderr=death.stderr)
-        self._journal.end(index, Judged(()), [])
+    def _ended_alone(
+        self, index: int, dead: Sequence[Standing], standings: tuple[Standing, ...]
+    ) -> None:
+        """Files a program that ended processes of single backends in one way."""
+        first = dead[0]
+        assert first.kind is not None
+        text = "; ".join(f"{s.party.label}: {s.text}" for s in dead)
+        parts = [
+            s.stderr if len(dead) == 1 else f"{s.party.label}:\n{s.stderr}"
+            for s in dead
+        ]
+        rules = [s.party for s in standings if s.party.is_reference and s.kind is None]
+        assert isinstance(self._bench, RemoteBench)
+        wanted = wanted_of(self._bench.wanted, [first.party, *rules])
+        death = Died(first.kind, text, first.party.label, "\n".join(parts))
+        labels = tuple(s.party.label for s in dead)
+        self._ended(index, death, standings, wanted=wanted, labels=labels)
 
-    def _died_once(self, index: int, death: Died) -> None:
+    def _ended(
+        self,
+        index: int,
+        death: Died,
+        standings: tuple[Standing, ...],
+        *,
+        wanted: Wanted | None = None,
+        labels: tuple[str, ...] = (),
+    ) -> None:
+        """Files a program that a process did not survive.
+
+        Args:
+            index: its number.
+            death: how that ended.
+            standings: what became of each backend in a process of its own.
+            wanted: the process that does not survive it; None: that of all backends.
+            labels: the backends that it is about; empty: as `death` has it.
+        """
+        made = self._generator.make(index)
+        if wanted is None and isinstance(self._bench, RemoteBench):
+            wanted = self._bench.wanted
+        case, tried = self._smaller(made.case, death.kind, wanted)
+        key = named_key(case, death.kind)
+        labels = labels or self._about(death)
+        if self._seen(index, key, labels):
+            return
+        text = f"{death} (program {index} of seed {made.seed})"
+        filed = Filed(key, text, labels, made.seed, [index], tried=tried)
+        evidence = Evidence(stderr=death.stderr, standings=standings)
+        self._file(filed, case, made, evidence)
+
+    def _ended_once(self, index: int, death: Died, evidence: Evidence) -> None:
         """Files what happened once, and not when the program was run again."""
         made = self._generator.make(index)
         key = Key(death.kind, "", "")
-        if self._seen(index, key):
+        if self._seen(index, key, self._about(death)):
             return
         text = (
             f"{death}, once: when program {index} of seed {made.seed} was run again it "
             "did not"
         )
-        labels = (death.backend,) if death.backend else self._bench.labels
-        filed = Filed(key, text, labels, made.seed, [index])
-        self._file(filed, made.case, made, stderr=death.stderr)
+        filed = Filed(key, text, self._about(death), made.seed, [index])
+        self._file(filed, made.case, made, evidence)
 
-    def _smaller(self, case: Case, death: Died) -> tuple[Case, int]:
+    def _about(self, death: Died) -> tuple[str, ...]:
+        return (death.backend,) if death.backend else self._bench.labels
+
+    def _smaller(
+        self, case: Case, kind: Kind, wanted: Wanted | None
+    ) -> tuple[Case, int]:
         """The smallest case that ends a process in the same way, each tried in its own.
 
         That takes a second each, so it is done for the first few only.
         """
-        bench, kind = self._bench, death.kind
         self._deaths += 1
         many = self._deaths > _DEATHS_REDUCED
-        if many or not self._request.reducing or not isinstance(bench, RemoteBench):
+        if many or not self._request.reducing or wanted is None:
             return case, 0
-        if not bench.kills(case, kind):
+        if not kills(wanted, case, kind):
             return case, 1
         found = reduce_case(
             case,
-            lambda c: bench.kills(c, kind),
+            lambda c: kills(wanted, c, kind),
             budget=min(
                 self._request.reducing, _DEATH_TRIES.get(kind, _DEATH_TRIES_ELSE)
             ),
             progress=lambda text: self._progress(f"reducing {kind}: {text}"),
         )
         return found.case, found.tried
-
-
-class _Journal:
-    """One line for what begins, ends and is found."""
-
-    def __init__(self, request: Request, labels: Sequence[str]) -> None:
-        self._request = request
-        self._head = {
-            "seed": request.seed,
-            "start": request.start,
-            "backends": list(labels),
-            "numerics": request.numerics.value,
-        }
-        self._path = None if request.folder is None else request.folder / JOURNAL
-        self.crashed: int | None = None
-
-    def resume(self, result: Result) -> int:
-        """Reads what an earlier run left; the number of the next program.
-
-        Raises:
-            InvalidArgument: the folder is of another run.
-        """
-        first = self._request.start
-        if self._path is None:
-            return first
-        if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._write(self._head)
-            return first
-        text = self._path.read_text("utf-8")
-        if not text.endswith("\n"):
-            with self._path.open("a", encoding="utf-8") as journal:
-                journal.write("\n")
-        begun: Counter[int] = Counter()
-        for number, line in enumerate(text.splitlines()):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # the line that an interruption cut
-            if number == 0:
-                if entry != self._head:
-                    raise InvalidArgument(
-                        f"{self._path.parent} holds another run ({entry}); give the "
-                        "same seed and backends, or another folder"
-                    )
-            elif "begin" in entry:
-                begun[entry["begin"]] += 1
-            elif "end" in entry:
-                del begun[entry["end"]]
-                result.done += 1
-                first = max(first, entry["end"] + 1)
-                for words in entry.get("new", ()):
-                    result.coverage.points.setdefault(Point(*words), entry["end"])
-                result.exceptions += entry.get("exceptions", 0)
-                result.unpredictable += entry.get("open", 0)
-                result.validated += entry.get("validated", 0)
-                if "left_out" in entry:
-                    result.left_out[entry["end"]] = entry["left_out"]
-            elif "finding" in entry:
-                self._recall(result, entry["finding"])
-        # Once it may have been anybody who ended the process. One that judges apart is
-        # ended by people only.
-        for index, times in begun.items():
-            if times >= _CRASHES and not self._request.apart:
-                self.crashed = index
-                first = max(first, index + 1)
-        return first
-
-    def begin(self, index: int) -> None:
-        self._write({"begin": index})
-
-    def end(self, index: int, judged: Judged, fresh: Sequence[Point]) -> None:
-        entry: dict[str, object] = {"end": index}
-        numbers: dict[str, object] = {
-            "exceptions": judged.exceptions,
-            "open": judged.unpredictable,
-            "validated": int(judged.validated),
-            "left_out": judged.left_out,
-        }
-        entry |= {name: number for name, number in numbers.items() if number}
-        if fresh:
-            entry["new"] = [
-                [point.operator, point.dtype, point.rule, point.kernels]
-                for point in fresh
-            ]
-        self._write(entry)
-
-    def finding(self, filed: Filed) -> None:
-        self._write({"finding": asdict(filed)})
-
-    def _recall(self, result: Result, data: dict[str, object]) -> None:
-        words = cast("dict[str, str]", data["key"])
-        key = Key(Kind(words["kind"]), words["op"], words["dtype"])
-        backends, graphs = data["backends"], data["graphs"]
-        result.findings[key] = Filed(
-            key=key,
-            text=str(data["text"]),
-            backends=tuple(cast("list[str]", backends)),
-            seed=int(cast("int", data["seed"])),
-            graphs=list(cast("list[int]", graphs)),
-            operators=int(cast("int", data["operators"])),
-            elements=int(cast("int", data["elements"])),
-            tried=int(cast("int", data["tried"])),
-            folder=str(data["folder"]),
-        )
-
-    def _write(self, entry: Mapping[str, object]) -> None:
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as journal:
-                journal.write(json.dumps(entry) + "\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,30 @@ from tosavk.lowering.program import load_graph
 from tosavk.lowering.tosa.reader import read_graph
 from tosavk.lowering.tosa.writer import write_graph
 
+Array = NDArray[np.generic]
+
 MODEL = "model.tosa"
 SCRIPT = "build.py"
 FINDING = "finding.json"
+ORIGINAL = "original.tosa"
 
 
 def input_file(position: int, sample: int) -> str:
     """The file of an input; names of inputs may be no names of files."""
     return f"input{position}-{sample}.npy"
+
+
+def original_input_file(position: int, sample: int) -> str:
+    """The file of an input of the program as it was made."""
+    return f"original-{input_file(position, sample)}"
+
+
+def write_original(folder: Path, data: bytes, case: Case) -> None:
+    """Writes a program as it was made, with its inputs."""
+    (folder / ORIGINAL).write_bytes(data)
+    for number, sample in enumerate(case.samples):
+        for position, name in enumerate(case.graph.main.inputs):
+            _save(folder / original_input_file(position, number), sample[name])
 
 
 def write_case(
@@ -104,7 +120,29 @@ def read_case(folder: Path) -> Case:
         raise InvalidArgument(f"{folder} holds no case: {error}") from error
 
 
-def _save(path: Path, array: NDArray[np.generic]) -> None:
+def write_outputs(
+    folder: Path, outputs: Mapping[str, Sequence[Mapping[str, Array]]]
+) -> list[str]:
+    """Writes what a program gave, as `outputP-S.npy`: position and sample.
+
+    Args:
+        folder: made if it is not there.
+        outputs: by label and sample; of one backend.
+
+    Returns:
+        The names of the files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names: list[str] = []
+    for samples in outputs.values():
+        for number, sample in enumerate(samples):
+            for position, array in enumerate(sample.values()):
+                names.append(f"output{position}-{number}.npy")
+                _save(folder / names[-1], array)
+    return names
+
+
+def _save(path: Path, array: Array) -> None:
     """Writes an array; types that NumPy does not have, as their bits."""
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
         array = array.view(f"u{array.dtype.itemsize}")

@@ -9,7 +9,6 @@ this does hundreds of times a minute with devices that stay open.
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -25,6 +24,7 @@ from tosavk.core.errors import DeviceLost, Error, InitError, InvalidArgument
 from tosavk.core.plan import Numerics, PlanLimits
 from tosavk.differential.exceptions import Trait
 from tosavk.differential.fuzz.case import Case
+from tosavk.differential.fuzz.finding import Finding, Key, Kind
 from tosavk.differential.fuzz.flowcheck import FlowCheck
 from tosavk.differential.fuzz.plancheck import Violation, check_plan
 from tosavk.differential.fuzz.validated import VULKAN, Validated
@@ -37,93 +37,21 @@ from tosavk.lowering.graph import Graph, Op, Operator, Tensor
 from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import expose, intermediates
 
+__all__ = [
+    "Finding",
+    "Judge",
+    "Key",
+    "Kind",
+    "Verdict",
+    "has_key",
+    "named_key",
+    "operator_types",
+]
+
 Array = NDArray[np.generic]
 
 
-class Kind(enum.StrEnum):
-    """What sort of thing is wrong; in the order in which findings are listed.
-
-    What is wrong with a plan says more than the outputs that change by it.
-    """
-
-    BITS = "bits"
-    RULE = "rule"
-    LOAD = "load"
-    BARRIER = "barrier"
-    ARENA = "arena"
-    PLAN = "plan"
-    REPEAT = "repeat"
-    VALIDATION = "validation"
-    FAILED = "failed"
-    REFUSED = "refused"
-    LOST = "lost"
-    MEMORY = "memory"
-    HUNG = "hung"
-    CRASHED = "crashed"
-
-    @property
-    def meaning(self) -> str:
-        """The kind for people."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Kind.BITS: "devices give different bits for equal operands",
-    Kind.RULE: "a result breaks TOSA's rule",
-    Kind.LOAD: "what the host computes at load is wrong",
-    Kind.BARRIER: "the plan lacks a barrier, or has one too many",
-    Kind.ARENA: "the plan reads or overwrites the wrong memory",
-    Kind.PLAN: "an output changes when all intermediates are kept",
-    Kind.REPEAT: "a second run gives other bits",
-    Kind.VALIDATION: "the validation layer complains",
-    Kind.FAILED: "a backend failed",
-    Kind.REFUSED: "a valid program was refused",
-    Kind.LOST: "a device was lost",
-    Kind.MEMORY: "the process ran out of memory",
-    Kind.HUNG: "the process hung",
-    Kind.CRASHED: "the process ended",
-}
-
-
 _PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """What findings are told apart by.
-
-    Attributes:
-        kind: what sort.
-        op: the operator's name, or "".
-        dtype: types of its first operand and first result, or "".
-    """
-
-    kind: Kind
-    op: str
-    dtype: str
-
-    def __str__(self) -> str:
-        """Such as `bits CAST FP32-INT8`."""
-        return " ".join(part for part in (self.kind.value, self.op, self.dtype) if part)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong with a program.
-
-    Attributes:
-        key: what it is about.
-        text: the finding in one line.
-        backends: labels of the backends it is about.
-        sample: which run shows it; -1 where no run is needed.
-        operator: index of the operator, or -1.
-    """
-
-    key: Key
-    text: str
-    backends: tuple[str, ...]
-    sample: int = -1
-    operator: int = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +65,7 @@ class Verdict:
         exceptions: comparisons that differ by a known exception only.
         unpredictable: comparisons that TOSA leaves open.
         left_out: backends that do not support the program, with the reason.
+        outputs: what the program gave, by label, for each sample.
     """
 
     findings: tuple[Finding, ...]
@@ -147,6 +76,9 @@ class Verdict:
     exceptions: int = 0
     unpredictable: int = 0
     left_out: tuple[str, ...] = ()
+    outputs: Mapping[str, Sequence[Mapping[str, Array]]] = dataclasses.field(
+        default_factory=dict[str, Sequence[Mapping[str, Array]]]
+    )
 
 
 class _Lane(Side):
@@ -174,21 +106,30 @@ class _Lane(Side):
             return limits
         return dataclasses.replace(limits, segment_bytes=case.segment_bytes)
 
+    def trouble(self) -> tuple[Ending, str] | None:
+        """What broke while single operators ran again, said once."""
+        ending, failure = self._notes.ending, self._notes.failure
+        self._notes.ending, self._notes.failure = Ending.RAN, ""
+        return None if ending is Ending.RAN else (ending, failure)
+
 
 class Judge:
     """Backends that stay open, and what they say of programs.
 
     Use it as a context manager. Operators are judged by TOSA's rules when `reference` is
-    among the backends.
+    among the backends; alone, it is judged like a device.
 
     Args:
         backends: specifications; one may come several times.
         optional: leave out those that are not there.
         numerics: mode; devices are compared bit for bit in strict mode only.
         watch: told which backend is at work.
+        labels: what the backends are called, where that is not to follow from their
+            specifications.
+        least: how many there must be.
 
     Raises:
-        InvalidArgument: none is left.
+        InvalidArgument: fewer are left.
         InitError: one cannot be opened and is not optional.
     """
 
@@ -199,31 +140,38 @@ class Judge:
         optional: bool = False,
         numerics: Numerics = Numerics.STRICT,
         watch: Callable[[str], None] = lambda _: None,
+        labels: Sequence[str] = (),
+        least: int = 2,
     ) -> None:
         """Opens the backends."""
         self._stack = ExitStack()
-        self.numerics = numerics
+        self._numerics = numerics
         self.watch = watch
         self.lanes: list[_Lane] = []
         self.missing: list[str] = []
         self.by_rules = False
         try:
-            for spec in backends:
-                self._open(spec, optional)
+            for number, spec in enumerate(backends):
+                if parse_spec(spec)[0] == REFERENCE and len(backends) > 1:
+                    self.by_rules = True
+                    continue
+                label = labels[number] if labels else self._label(spec)
+                self._open(spec, label, optional=optional)
         except BaseException:
             self._stack.close()
             raise
-        if len(self.lanes) + self.by_rules < 2:
+        if len(self.lanes) + self.by_rules < least:
             self._stack.close()
             raise InvalidArgument(
                 "at least two backends are needed; "
                 + ("; ".join(self.missing) or "give --backend twice or more")
             )
 
-    def _open(self, spec: str, optional: bool) -> None:  # noqa: FBT001
-        if parse_spec(spec)[0] == REFERENCE:
-            self.by_rules = True
-            return
+    def _label(self, spec: str) -> str:
+        count = sum(lane.spec == spec for lane in self.lanes)
+        return f"{spec} ({count + 1})" if count else spec
+
+    def _open(self, spec: str, label: str, *, optional: bool) -> None:
         self.watch(f"opening {spec}")
         try:
             accelerator = self._stack.enter_context(open_accelerator(spec))
@@ -232,8 +180,6 @@ class Judge:
                 raise
             self.missing.append(f"{spec}: {error}")
             return
-        count = sum(lane.spec == spec for lane in self.lanes)
-        label = f"{spec} ({count + 1})" if count else spec
         lane = _Lane(label, spec, accelerator, numerics=self.numerics)
         if parse_spec(spec)[0] == VULKAN:
             lane.validated = Validated(spec, self.numerics)
@@ -241,10 +187,26 @@ class Judge:
         self.lanes.append(lane)
 
     @property
+    def numerics(self) -> Numerics:
+        """Mode."""
+        return self._numerics
+
+    @property
+    def stderr(self) -> str:
+        """What drivers said to standard error goes there, and is not known here."""
+        return ""
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The backends that take part."""
         rules = (REFERENCE,) if self.by_rules else ()
         return (*(lane.label for lane in self.lanes), *rules)
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The specification of each."""
+        rules = (REFERENCE,) if self.by_rules else ()
+        return (*(lane.spec for lane in self.lanes), *rules)
 
     @property
     def devices(self) -> dict[str, str]:
@@ -321,6 +283,7 @@ class _Run:
         self._left_out: list[str] = []
         self._kernels: dict[int, tuple[str, ...]] = {}
         self._operators: list[OperatorComparison] = []
+        self._results: dict[str, list[dict[str, Array]]] = {}
         self._stateful = keeps_state(case.graph)
         self._flows = FlowCheck(case.graph) if judge.by_rules else None
 
@@ -341,7 +304,7 @@ class _Run:
 
     def all(self, *, validating: bool) -> Verdict:
         """Runs everything."""
-        outputs: dict[str, list[dict[str, Array]]] = {}
+        outputs = self._results
         tensors: dict[str, list[dict[str, Array]]] = {}
         for lane in self._judge.lanes:
             self._judge.watch(lane.label)
@@ -433,6 +396,10 @@ class _Run:
             progress=_silent,
         )
         self._operators += found
+        for lane in lanes:
+            trouble = lane.trouble()
+            if trouble is not None:
+                self._broken(lane, *trouble)
         by_index = {op.index: op for op in self._block.operators}
         for item in found:
             op = by_index[item.operator.index]
@@ -489,8 +456,15 @@ class _Run:
         if isinstance(error, AdmissionError | VerifyError):
             index = getattr(error.operator, "index", -1)
             self._report(Kind.REFUSED, self._numbered(index), (lane.label,), -1, text)
-        elif ending_of(error) is Ending.FAILED:
-            self._report(Kind.FAILED, None, (lane.label,), -1, text)
+        else:
+            self._broken(lane, ending_of(error), text)
+
+    def _broken(self, lane: _Lane, ending: Ending, text: str) -> None:
+        if ending is Ending.LOST:
+            raise DeviceLost(text)
+        kind = {Ending.FAILED: Kind.FAILED, Ending.OUT_OF_MEMORY: Kind.MEMORY}
+        if ending in kind:
+            self._report(kind[ending], None, (lane.label,), -1, text)
         else:
             self._left_out.append(f"{lane.label}: {text}")
 
@@ -510,7 +484,13 @@ class _Run:
     ) -> None:
         key = Key(kind, "" if op is None else op.op.name, self._types(op))
         index = -1 if op is None else op.index
-        self._findings.setdefault(key, Finding(key, text, backends, sample, index))
+        first = self._findings.get(key)
+        if first is None:
+            self._findings[key] = Finding(key, text, backends, sample, index)
+            return
+        # The text is of the first; it is about all of them.
+        labels = tuple(dict.fromkeys((*first.backends, *backends)))
+        self._findings[key] = dataclasses.replace(first, backends=labels)
 
     def _types(self, op: Operator | None) -> str:
         return "" if op is None else operator_types(op, self._block.tensors)
@@ -534,6 +514,7 @@ class _Run:
             exceptions=outcomes.count("known exception"),
             unpredictable=outcomes.count("unpredictable"),
             left_out=tuple(self._left_out),
+            outputs=self._results,
         )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.case import Case
-from tosavk.differential.fuzz.files import FolderStore, write_case
+from tosavk.differential.fuzz.files import FolderStore
+from tosavk.differential.fuzz.filing import Evidence, Setting, file_finding
 from tosavk.differential.fuzz.inside import look_inside
 from tosavk.differential.fuzz.judge import Finding, Key, Kind, named_key
 from tosavk.differential.fuzz.reduce import BUDGET, digest, reduce_case
@@ -61,8 +63,23 @@ class Examining(Protocol):
     """What says what is wrong with a case: a `Judge`, or a bench."""
 
     @property
+    def specs(self) -> tuple[str, ...]:
+        """The specification of each backend."""
+        ...
+
+    @property
     def devices(self) -> dict[str, str]:
         """Device and driver of each backend."""
+        ...
+
+    @property
+    def numerics(self) -> Numerics:
+        """Mode."""
+        ...
+
+    @property
+    def stderr(self) -> str:
+        """What drivers said of the last case to standard error, where that is known."""
         ...
 
     def examine(self, case: Case, kind: Kind | None) -> tuple[Finding, ...]:
@@ -132,17 +149,20 @@ def reduce_finding(
         found.tried,
         found.finished,
     )
-    about: dict[str, object] = {
-        "kind": key.kind.value,
-        "meaning": key.kind.meaning,
-        "operator": key.op,
-        "dtype": key.dtype,
-        "text": text,
-        "backends": list(finding.backends),
-        "devices": bench.devices,
-        "operators": outcome.after[0],
-        "elements": outcome.after[1],
-        "tried": found.tried,
-    }
-    write_case(folder, found.case, title=str(key), about=about)
+    file_finding(
+        folder,
+        key,
+        text,
+        finding.backends,
+        case=found.case,
+        setting=Setting(
+            specs=bench.specs, devices=bench.devices, numerics=bench.numerics
+        ),
+        evidence=Evidence(stderr=bench.stderr),
+        about={
+            "operators": outcome.after[0],
+            "elements": outcome.after[1],
+            "tried": found.tried,
+        },
+    )
     return outcome

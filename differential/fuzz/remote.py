@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -34,6 +34,8 @@ RENEWED = 20 * SPAN
 """Programs after which a process is replaced by another."""
 
 _SHORT_S = 15.0
+_STDERR = "stderr.txt"
+_TAIL_BYTES = 4096
 COMMAND = (sys.executable, "-P", "-m", "tosavk.differential.fuzz.worker")
 """The process that answers; -P: modules of the working folder are not ours."""
 
@@ -49,6 +51,8 @@ class Wanted:
         numerics: mode.
         limit_s: seconds.
         command: program and arguments that answer.
+        labels: what the backends are called, as `Judge` has it.
+        least: how many there must be.
     """
 
     seed: int
@@ -57,6 +61,8 @@ class Wanted:
     numerics: Numerics = Numerics.STRICT
     limit_s: float = LIMIT_S
     command: tuple[str, ...] = COMMAND
+    labels: tuple[str, ...] = ()
+    least: int = 2
 
     def question(self) -> Message:
         """The words that open it."""
@@ -66,6 +72,8 @@ class Wanted:
             "backends": list(self.backends),
             "optional": self.optional,
             "numerics": self.numerics.value,
+            "labels": list(self.labels),
+            "least": self.least,
         }
 
 
@@ -85,6 +93,11 @@ class Died(Exception):
         self.backend = backend
         self.stderr = stderr
 
+    def finding(self, labels: tuple[str, ...]) -> Finding:
+        """The same as a finding; of all these backends where it is not known whose."""
+        backends = (self.backend,) if self.backend else labels
+        return Finding(Key(self.kind, "", ""), str(self), backends)
+
 
 class RemoteBench:
     """Backends that stay open in a process of their own.
@@ -94,8 +107,12 @@ class RemoteBench:
     Args:
         wanted: what it opens.
 
+    Attributes:
+        first: number of the first program that the process judged.
+        stderr: the end of what drivers said of the last case to standard error.
+
     Raises:
-        InvalidArgument: fewer than two backends.
+        InvalidArgument: fewer backends.
         InitError: one cannot be opened and is not optional.
     """
 
@@ -108,7 +125,10 @@ class RemoteBench:
         self._judged = 0
         self._at = ""
         self._left_out: list[str] = []
+        self.first = 0
+        self.stderr = ""
         self.labels: tuple[str, ...] = ()
+        self.specs: tuple[str, ...] = ()
         self.devices: dict[str, str] = {}
         self.missing: list[str] = []
         try:
@@ -125,19 +145,25 @@ class RemoteBench:
         """
         if self._judged >= RENEWED and index % SPAN == 0:
             self._stop()
-        answer = self._ask({"do": "judge", "index": index})
+        if self._process is None or not self._judged:
+            self.first = index
+        return self.ask_for(about_program(index))
+
+    def ask_for(self, question: Message) -> Judged:
+        """Judges what `about_program` or `about_case` ask about.
+
+        Raises:
+            Died: the process did not survive it.
+        """
+        before = self._written()
+        answer = self._ask(question)
         self._judged += 1
         self.missing = [*self._left_out, *_texts(answer["missing"])]
-        findings = cast("list[dict[str, object]]", answer["findings"])
-        found = cast("list[dict[str, str]]", answer["points"])
-        return Judged(
-            tuple(_finding(item) for item in findings),
-            tuple(Point(**words) for words in found),
-            int(str(answer["exceptions"])),
-            int(str(answer["unpredictable"])),
-            str(answer["left_out"]),
-            bool(answer["validated"]),
-        )
+        judged = judged_of(answer)
+        # Only what is wrong needs what drivers said of it.
+        if judged.findings:
+            judged = replace(judged, stderr=self._stderr_from(before))
+        return judged
 
     def reduce(self, index: int, key: Key, budget: int, progress: Progress) -> Smaller:
         """The smallest case with a finding, which a fresh process must show too.
@@ -166,7 +192,7 @@ class RemoteBench:
         }
         tried = int(str(self._ask(question, progress)["tried"]))
         try:
-            answer = self._afresh(folder, self._wanted.limit_s, key.kind)
+            answer = _afresh(self._wanted, folder, key.kind)
             again = str(key) in _texts(answer["keys"])
         except (ProcessEnded, Refused):
             again = False
@@ -181,40 +207,25 @@ class RemoteBench:
             "folder": str(folder),
             "kind": "" if kind is None else kind.value,
         }
+        self.stderr, before = "", self._written()
         try:
             answer = self._ask(question)
         except Died as death:
-            backends = (death.backend,) if death.backend else self.labels
-            return (Finding(Key(death.kind, "", ""), str(death), backends),)
+            self.stderr = death.stderr
+            return (death.finding(self.labels),)
+        self.stderr = self._stderr_from(before)
         found = cast("list[dict[str, object]]", answer["findings"])
         return tuple(_finding(item) for item in found)
 
-    def kills(self, case: Case, kind: Kind) -> bool:
-        """Whether a case ends a fresh process in the same way."""
-        folder = self._folder / "tried"
-        write_case(folder, case, title="", about={}, scripted=False)
-        try:
-            self._afresh(folder, min(self._wanted.limit_s or _SHORT_S, _SHORT_S), kind)
-        except (ProcessEnded, Refused) as error:
-            return _kind(error) is kind
-        return False
+    @property
+    def wanted(self) -> Wanted:
+        """What it opens."""
+        return self._wanted
 
-    def _afresh(self, folder: Path, limit_s: float, kind: Kind) -> Message:
-        """What a process that was started for it says of a case."""
-        question: Message = {
-            "do": "case",
-            "folder": str(folder),
-            "backends": list(self._wanted.backends),
-            "numerics": self._wanted.numerics.value,
-            "kind": kind.value,
-        }
-        process = Process(
-            self._wanted.command, stderr=self._folder / "tried.txt", limit_s=limit_s
-        )
-        try:
-            return process.ask(question)
-        finally:
-            process.kill()
+    @property
+    def numerics(self) -> Numerics:
+        """Mode."""
+        return self._wanted.numerics
 
     def close(self) -> None:
         """Ends the process."""
@@ -247,7 +258,7 @@ class RemoteBench:
             self._judged, self._at = 0, ""
             self._process = Process(
                 self._wanted.command,
-                stderr=self._folder / "stderr.txt",
+                stderr=self._folder / _STDERR,
                 limit_s=self._wanted.limit_s,
             )
             try:
@@ -273,6 +284,7 @@ class RemoteBench:
                 "in a new process"
             )
         self.labels = labels
+        self.specs = tuple(_texts(answer["specs"]))
         self.devices = cast("dict[str, str]", answer["devices"])
         self.missing = [*self._left_out, *_texts(answer["missing"])]
 
@@ -305,11 +317,24 @@ class RemoteBench:
             self._drop()
             raise self._died(error, tail) from None
 
+    def _written(self) -> int:
+        """Bytes that the process has written to standard error."""
+        if self._process is None:
+            return 0
+        return (self._folder / _STDERR).stat().st_size
+
+    def _stderr_from(self, start: int) -> str:
+        with (self._folder / _STDERR).open("rb") as file:
+            file.seek(max(start, self._written() - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+
     def _died(self, error: ProcessEnded | Refused, stderr: str) -> Died:
-        at = next((label for label in self.labels if self._at.startswith(label)), "")
+        # One label may begin another.
+        there = [label for label in self.labels if self._at.startswith(label)]
+        at = max(there, key=len, default="")
         where = f" while {self._at} was at work" if self._at else ""
         what = f"{error.kind}: " if isinstance(error, Refused) else ""
-        return Died(_kind(error), f"{what}{error}{where}", at, stderr)
+        return Died(kind_of(error), f"{what}{error}{where}", at, stderr)
 
     def _drop(self) -> None:
         """Forgets a process that is of no use any more."""
@@ -318,7 +343,85 @@ class RemoteBench:
             self._process = None
 
 
-def _kind(error: ProcessEnded | Refused) -> Kind:
+def kills(wanted: Wanted, case: Case, kind: Kind) -> bool:
+    """Whether a case ends a process that is started for it in the same way."""
+    patient = replace(wanted, limit_s=shorter(wanted.limit_s))
+    with tempfile.TemporaryDirectory(prefix="tosavk-tried-") as name:
+        write_case(Path(name), case, title="", about={}, scripted=False)
+        try:
+            _afresh(patient, Path(name), kind)
+        except (ProcessEnded, Refused) as error:
+            return kind_of(error) is kind
+    return False
+
+
+def _afresh(wanted: Wanted, folder: Path, kind: Kind) -> Message:
+    """What a process that is started for it says of a case."""
+    question: Message = {
+        "do": "case",
+        "folder": str(folder),
+        "backends": list(wanted.backends),
+        "numerics": wanted.numerics.value,
+        "kind": kind.value,
+        "least": wanted.least,
+    }
+    process = Process(
+        wanted.command, stderr=folder / "stderr.txt", limit_s=wanted.limit_s
+    )
+    try:
+        return process.ask(question)
+    finally:
+        process.kill()
+
+
+def about_program(index: int, keep: Path | None = None) -> Message:
+    """The question about a program.
+
+    Args:
+        index: its number.
+        keep: folder for what it gives, or None.
+    """
+    return {
+        "do": "judge",
+        "index": index,
+        "folder": "",
+        "keep": "" if keep is None else str(keep),
+    }
+
+
+def about_case(folder: Path, kind: str = "", keep: Path | None = None) -> Message:
+    """The question about a case in a folder.
+
+    Args:
+        folder: where it is.
+        kind: the kind of finding that is looked for, or "".
+        keep: folder for what it gives, or None.
+    """
+    question = about_program(0, keep)
+    return {**question, "folder": str(folder.absolute()), "kind": kind}
+
+
+def judged_of(answer: Message) -> Judged:
+    """What an answer says of a program."""
+    findings = cast("list[dict[str, object]]", answer["findings"])
+    found = cast("list[dict[str, str]]", answer["points"])
+    return Judged(
+        tuple(_finding(item) for item in findings),
+        tuple(Point(**words) for words in found),
+        int(str(answer["exceptions"])),
+        int(str(answer["unpredictable"])),
+        str(answer["left_out"]),
+        bool(answer["validated"]),
+    )
+
+
+def shorter(limit_s: float) -> float:
+    """Patience with what hung before, in seconds."""
+    return min(limit_s or _SHORT_S, _SHORT_S)
+
+
+def kind_of(error: ProcessEnded | Refused) -> Kind:
+    """How a process ended, as a finding."""
     match error.ending:
         case Ending.HUNG:
             return Kind.HUNG

@@ -15,7 +15,7 @@ from typing import cast
 from tosavk.core.errors import InvalidArgument
 from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.bench import Bench
-from tosavk.differential.fuzz.files import read_case, write_case
+from tosavk.differential.fuzz.files import read_case, write_case, write_outputs
 from tosavk.differential.fuzz.judge import Judge, Key, Kind
 from tosavk.differential.process import Message, Progress, answering
 
@@ -44,7 +44,7 @@ class Worker:
             case "open":
                 return self._open(question)
             case "judge":
-                return self._judge(_number(question, "index"))
+                return self._judge(question)
             case "reduce":
                 return self._reduce(question)
             case "examine":
@@ -64,19 +64,32 @@ class Worker:
             optional=bool(question["optional"]),
             numerics=Numerics(str(question["numerics"])),
             watch=self._watch,
+            labels=cast("list[str]", question["labels"]),
+            least=_number(question, "least"),
         )
         self._closing.callback(bench.close)
         self._bench = bench
         return {
             "labels": list(bench.labels),
+            "specs": list(bench.specs),
             "devices": bench.devices,
             "missing": bench.missing,
         }
 
-    def _judge(self, index: int) -> Message:
+    def _judge(self, question: Message) -> Message:
+        """Judges a program by its number, or a case from files."""
         assert self._bench is not None
-        judged = self._bench.judge(index)
-        return {**asdict(judged), "missing": self._bench.missing}
+        if question["folder"]:
+            case = read_case(Path(str(question["folder"])))
+            judged = self._bench.judge_case(
+                case, validating=_kind(question) is Kind.VALIDATION
+            )
+        else:
+            judged = self._bench.judge(_number(question, "index"))
+        files: list[str] = []
+        if question["keep"]:
+            files = write_outputs(Path(str(question["keep"])), self._bench.outputs)
+        return {**asdict(judged), "missing": self._bench.missing, "files": files}
 
     def _reduce(self, question: Message) -> Message:
         assert self._bench is not None
@@ -103,8 +116,13 @@ class Worker:
         """Judges a case from files, by backends that are opened for it."""
         case = read_case(Path(str(question["folder"])))
         backends = cast("list[str]", question["backends"])
-        numerics = Numerics(str(question["numerics"]))
-        with Judge(backends, optional=True, numerics=numerics, watch=self._watch) as j:
+        with Judge(
+            backends,
+            optional=True,
+            numerics=Numerics(str(question["numerics"])),
+            watch=self._watch,
+            least=_number(question, "least"),
+        ) as j:
             found = j.judge(case, validating=_kind(question) is Kind.VALIDATION)
             return {"keys": [str(finding.key) for finding in found.findings]}
 

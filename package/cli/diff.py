@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tosavk.cli import diff_inputs
 from tosavk.cli import options as shared
-from tosavk.cli.doctor import DRIVER_VARIABLES
+from tosavk.differential.variables import driver_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,9 +133,7 @@ def _request(options: argparse.Namespace) -> DiffRequest:
         if options.in_process
         else Children(limit_s=float(options.timeout)),
         command=command(options),
-        environment=tuple(
-            (name, os.environ[name]) for name in DRIVER_VARIABLES if name in os.environ
-        ),
+        environment=tuple(driver_environment().items()),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from tosavk.cli.options import show_switches, write_json
 from tosavk.core.switches import environment_switches
+from tosavk.differential.variables import DRIVER_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,21 +33,6 @@ _PACKAGES = (
     "rich",
     "safetensors",
 )
-DRIVER_VARIABLES = (
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "VK_ADD_DRIVER_FILES",
-    "VK_LOADER_DRIVERS_SELECT",
-    "VK_LOADER_DRIVERS_DISABLE",
-    "VK_LAYER_PATH",
-    "VK_ADD_LAYER_PATH",
-    "VK_INSTANCE_LAYERS",
-    "WGPUPY_WGPU_ADAPTER_NAME",
-    "TOSAVK_DEVICE",
-    "TOSAVK_DISABLE",
-)
-"""Variables that choose drivers and layers, and what of a device is used."""
-
 _VARIABLES = (
     *DRIVER_VARIABLES,
     "TOSAVK_VALIDATION",

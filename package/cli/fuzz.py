@@ -76,6 +76,12 @@ def add_parser(commands: Subparsers) -> None:
         action="store_true",
         help="print every operator with types, rule and kernels that was covered",
     )
+    parser.add_argument(
+        "--replay",
+        metavar="D",
+        help="judge the program in the folder of a finding again, in processes of "
+        "their own, on the backends of then unless --backend names others",
+    )
     shared.add_process(parser)
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
     parser.set_defaults(function=main)
@@ -89,6 +95,8 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.differential.fuzz.campaign import REDUCING, Request, fuzz
 
     shared.check_writable(options.json)
+    if options.replay:
+        return _replay(options)
     if options.out:
         shared.make_folder(Path(options.out))
     request = Request(
@@ -120,6 +128,43 @@ def main(options: argparse.Namespace) -> int:
         if options.coverage:
             show_coverage(console, result)
     return 1 if result.findings else 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    """Judges a filed case again; 1 when anything is wrong."""
+    from tosavk.cli.console import BAD, GOOD, SOFT, out, say
+    from tosavk.cli.progress import steps
+    from tosavk.core.errors import InvalidArgument
+    from tosavk.differential.fuzz.remote import Wanted
+    from tosavk.differential.fuzz.replay import replay
+
+    if options.in_process:
+        raise InvalidArgument("--replay runs drivers in processes of their own only")
+    wanted = Wanted(
+        seed=0,
+        backends=tuple(options.backend or ()),
+        limit_s=float(options.timeout),
+    )
+    with steps("opening the devices") as step:
+        found = replay(Path(options.replay), wanted, step)
+    if options.json:
+        shared.write_json(options.json, found.document())
+    if options.json != "-":
+        console = out()
+        for label, device in found.devices.items():
+            say(console, f"  {label}{': ' if device else ''}{device}", SOFT)
+        for label, ending, text in found.endings:
+            words = f"{label}, in a process of its own: {ending}"
+            say(console, f"{words}{': ' if text else ''}{text}")
+        for finding in found.findings:
+            say(console, f"finding: {finding.key}: {finding.text}", BAD)
+        again = "it shows it again" if found.shown else "it does not show it"
+        say(
+            console,
+            f"filed for {found.filed or 'nothing'}: {again}",
+            f"bold {BAD if found.findings else GOOD}",
+        )
+    return 1 if found.findings else 0
 
 
 def show_coverage(console: Console, result: Result) -> None:

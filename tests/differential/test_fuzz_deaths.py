@@ -112,20 +112,12 @@ def test_a_crash_is_a_finding_named_and_reduced(tmp_path: Path) -> None:
     assert len(result.coverage.points) > 10
 
 
-@pytest.mark.parametrize(
-    ("how", "kind"),
-    [
-        ("time.sleep(600)", Kind.HUNG),
-        ("raise DeviceLost('gone')", Kind.LOST),
-        ("print('std::bad_alloc', file=sys.stderr), os.abort()", Kind.MEMORY),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", Kind.CRASHED),
-    ],
-)
-def test_every_way_to_die_is_told_apart(tmp_path: Path, how: str, kind: Kind) -> None:
+def test_a_signal_is_a_crash_and_the_run_goes_on(tmp_path: Path) -> None:
     first = having(30)[0]
-    result = run(tmp_path, how, count=first + 1, limit_s=2, reducing=0)
-    assert result.done == first + 1
-    assert {key.kind for key in result.findings} == {kind}
+    how = "os.kill(os.getpid(), signal.SIGSEGV)"
+    result = run(tmp_path, how, count=first + 2, reducing=0)
+    assert result.done == first + 2
+    assert {key.kind for key in result.findings} == {Kind.CRASHED}
 
 
 def test_what_happens_once_is_a_finding_too(tmp_path: Path) -> None:
