@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tosavk.cli import diff_inputs
 from tosavk.cli import options as shared
 
 if TYPE_CHECKING:
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 120
 _PATIENCE_S = 60
+_REPEATED = (
+    "samples",
+    "seed",
+    "generator",
+    "fuzz",
+    "start",
+    "numerics",
+    "timeout",
+    "patience",
+)
+"""Options that the command repeats where they are not as by default."""
 
 
 def add_parser(commands: Subparsers) -> None:
@@ -64,56 +76,12 @@ def add_parser(commands: Subparsers) -> None:
         metavar="D",
         help="folder for results; what is there already is not run again",
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1x2x3",
-        help="shape of an input whose dimensions the files leave open (repeatable)",
-    )
-    parser.add_argument(
-        "--samples",
-        type=shared.whole_number,
-        default=1,
-        metavar="N",
-        help="runs of each model with different inputs (default 1)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=shared.whole_number,
-        default=0,
-        metavar="N",
-        help="seed of inputs and random programs (default 0)",
-    )
-    parser.add_argument(
-        "--generator",
-        choices=("auto", "uniform", "ranges", "cancellation", "specials"),
-        default="auto",
-        help="how inputs are chosen (default auto)",
-    )
-    parser.add_argument(
-        "--fuzz",
-        type=shared.whole_number,
-        default=0,
-        metavar="N",
-        help="run N random programs on every device besides",
-    )
-    parser.add_argument(
-        "--start",
-        type=shared.whole_number,
-        default=0,
-        metavar="I",
-        help="number of the first random program (default 0)",
-    )
+    shared.add_shapes(parser)
+    diff_inputs.add_generated(parser)
+    shared.add_seed(parser, "inputs and random programs")
+    shared.add_programs(parser, "--fuzz", where=" on every device", count=0)
     shared.add_numerics(parser)
-    parser.add_argument(
-        "--timeout",
-        type=shared.whole_number,
-        default=_LIMIT_S,
-        metavar="S",
-        help="seconds without a sign of life after which a driver counts as hanging "
-        f"(default {_LIMIT_S})",
-    )
+    shared.add_timeout(parser, limit_s=_LIMIT_S)
     parser.add_argument(
         "--patience",
         type=shared.whole_number,
@@ -124,7 +92,8 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument("--report", metavar="F.html", help="write a report")
     parser.add_argument("--json", metavar="F", help="write JSON (- for stdout)")
-    parser.set_defaults(function=main)
+    defaults = {name: parser.get_default(name) for name in _REPEATED}
+    parser.set_defaults(function=main, defaults=defaults)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -147,7 +116,7 @@ def main(options: argparse.Namespace) -> int:
         models=tuple(options.models),
         shapes=shared.parse_shapes(options.shape),
         seed=options.seed,
-        samples=max(1, options.samples),
+        samples=options.samples,
         generator=options.generator,
         numerics=parse_numerics(options.numerics),
         programs=options.fuzz,
@@ -222,17 +191,7 @@ def command(options: argparse.Namespace) -> tuple[str, ...]:
     for name in ("worker", "device", "shape"):
         for item in getattr(options, name):
             words += [f"--{name}", shlex.quote(item)]
-    defaults = {
-        "samples": 1,
-        "seed": 0,
-        "generator": "auto",
-        "fuzz": 0,
-        "start": 0,
-        "numerics": "strict",
-        "timeout": _LIMIT_S,
-        "patience": _PATIENCE_S,
-    }
-    for name, default in defaults.items():
+    for name, default in options.defaults.items():
         value = getattr(options, name)
         if value != default:
             words += [f"--{name}", str(value)]

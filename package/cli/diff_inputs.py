@@ -31,12 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of runs: each F.npz in it, by name, has the arrays of one run",
     )
+    add_generated(parser)
+    shared.add_seed(parser, "the first run's inputs; the next run has the next")
+
+
+def add_generated(parser: argparse.ArgumentParser) -> None:
+    """--samples and --generator."""
     parser.add_argument(
         "--samples",
         type=_positive,
         default=1,
         metavar="N",
-        help="runs with different inputs (default: as many as there are files, or 1)",
+        help="runs of a model with different inputs (default: 1, or as many as there "
+        "are files)",
     )
     parser.add_argument(
         "--generator",
@@ -45,13 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how inputs without a file are chosen; auto: by the operators that read "
         "them, uniform values for the first run, then wide ranges, sums that cancel "
         "and special values (default)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=shared.whole_number,
-        default=0,
-        metavar="N",
-        help="seed of the first run's inputs; the next run has the next (default 0)",
     )
 
 

@@ -31,27 +31,8 @@ def add_parser(commands: Subparsers) -> None:
         "on after an interruption.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--seed",
-        type=shared.whole_number,
-        default=0,
-        metavar="N",
-        help="seed of the programs (default 0)",
-    )
-    parser.add_argument(
-        "--count",
-        type=shared.whole_number,
-        default=_COUNT,
-        metavar="N",
-        help=f"how many programs (default {_COUNT})",
-    )
-    parser.add_argument(
-        "--start",
-        type=shared.whole_number,
-        default=0,
-        metavar="I",
-        help="number of the first program (default 0)",
-    )
+    shared.add_seed(parser, "the programs")
+    shared.add_programs(parser, "--count", count=_COUNT)
     parser.add_argument(
         "--backend",
         action="append",

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL and --shape."""
     parser.add_argument("model", metavar="MODEL", help="a TOSA flatbuffer (.tosa)")
+    add_shapes(parser)
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """--shape."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -38,12 +43,44 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=F.npy",
         help="array for an input (repeatable); the others are random",
     )
+    add_seed(parser, "the random inputs")
+
+
+def add_seed(parser: argparse.ArgumentParser, what: str) -> None:
+    """--seed, of what is random."""
     parser.add_argument(
         "--seed",
         type=whole_number,
         default=0,
         metavar="N",
-        help="seed of the random inputs (default 0)",
+        help=f"seed of {what} (default 0)",
+    )
+
+
+def add_programs(
+    parser: argparse.ArgumentParser, name: str, *, where: str = "", count: int
+) -> None:
+    """How many random programs there are, and --start.
+
+    Args:
+        parser: gets the options.
+        name: of the option that says how many.
+        where: they run, for the help.
+        count: how many without it.
+    """
+    parser.add_argument(
+        name,
+        type=whole_number,
+        default=count,
+        metavar="N",
+        help=f"how many random programs{where} (default {count})",
+    )
+    parser.add_argument(
+        "--start",
+        type=whole_number,
+        default=0,
+        metavar="I",
+        help="number of the first one (default 0)",
     )
 
 
@@ -60,6 +97,16 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
 
 def add_process(parser: argparse.ArgumentParser, *, limit_s: int = 60) -> None:
     """--timeout and --in-process, of what runs drivers in processes of their own."""
+    add_timeout(parser, limit_s=limit_s)
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="run all in this process: a driver that crashes or hangs takes it along",
+    )
+
+
+def add_timeout(parser: argparse.ArgumentParser, *, limit_s: int) -> None:
+    """--timeout."""
     parser.add_argument(
         "--timeout",
         type=whole_number,
@@ -67,11 +114,6 @@ def add_process(parser: argparse.ArgumentParser, *, limit_s: int = 60) -> None:
         metavar="S",
         help="seconds without a sign of life after which a backend counts as hanging "
         f"and is ended; 0: never (default {limit_s})",
-    )
-    parser.add_argument(
-        "--in-process",
-        action="store_true",
-        help="run all in this process: a driver that crashes or hangs takes it along",
     )
 
 

@@ -1,10 +1,13 @@
 """A campaign on two workers of this machine, each with a driver of its own."""
 
+import argparse
 import dataclasses
 import hashlib
+import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import tempfile
 import time
@@ -325,3 +328,44 @@ def test_usage(
     (model, *_) = write_models(tmp_path)
     assert cli.main(["campaign", model, *words, "--out", str(tmp_path / "o")]) == 2
     assert said in capsys.readouterr().err
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    commands = argparse.ArgumentParser().add_subparsers()
+    importlib.import_module(f"tosavk.cli.{name}").add_parser(commands)
+    found: argparse.ArgumentParser = commands.choices[name]
+    return found
+
+
+def test_options_are_those_of_the_other_commands() -> None:
+    """One definition of what they mean."""
+    campaign_parser = parser_of("campaign").format_help().partition("\noptions:")[2]
+    for other, options in {
+        "fuzz": ("--start", "--numerics"),
+        "diff": ("--shape", "--samples", "--generator", "--timeout", "--numerics"),
+    }.items():
+        text = parser_of(other).format_help().partition("\noptions:")[2]
+        for option in options:
+            found = re.search(rf"\n  {option} .*(?:\n {{10}}.*)*", text)
+            assert found, (other, option)
+            assert found[0] in campaign_parser, (other, option)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--fuzz", "7", "--start", "50", "--seed", "3", "--timeout", "9"],
+        ["--samples", "2", "--generator", "specials", "--numerics", "fast"],
+        ["--shape", "x=1x2", "--patience", "5"],
+    ],
+)
+def test_the_command_that_is_told_is_the_one_that_was_given(words: list[str]) -> None:
+    from tosavk.cli.campaign import command
+
+    given = ["m.tosa", "--local", "--worker", LAVAPIPE, "--out", "a folder", *words]
+    options = parser_of("campaign").parse_args(given)
+    told = shlex.split(" ".join(command(options)))
+    assert told[:2] == ["tosavk", "campaign"]
+    assert parser_of("campaign").parse_args(told[2:]) == options
+    assert len(told) == len(given) + 2
