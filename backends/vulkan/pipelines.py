@@ -305,17 +305,27 @@ class Pipelines:
                         any_size=kernel.needs == "subgroup",
                     )
             out = ffi.new("VkPipeline[]", len(keys))
-            code = calls.vkCreateComputePipelines(
-                handle, self._cache, len(keys), infos, NULL, out
-            )
-        made = [out[i] for i in range(len(keys))]
+            try:
+                code = calls.vkCreateComputePipelines(
+                    handle, self._cache, len(keys), infos, NULL, out
+                )
+            except BaseException:
+                # Ctrl-C is heard when the driver has compiled: nobody knows them yet.
+                self._destroy(out)
+                raise
         if code != const.SUCCESS:
-            for pipeline in made:
-                if pipeline != NULL:
-                    calls.vkDestroyPipeline(handle, pipeline, NULL)
+            self._destroy(out)
             names = ", ".join(sorted({key.kernel for key in keys}))
             raise device.failure(code, f"vkCreateComputePipelines ({names})")
-        return made
+        return [out[i] for i in range(len(keys))]
+
+    def _destroy(self, made: Cdata) -> None:
+        """Destroys those pipelines of an array that there are."""
+        for pipeline in made:
+            if pipeline != NULL:
+                self._device.calls.vkDestroyPipeline(
+                    self._device.handle, pipeline, NULL
+                )
 
     def _create_module(self, name: str) -> Cdata:
         preserve = self._device.record.features.signed_zero_inf_nan_preserve

@@ -1,6 +1,7 @@
 """Every Vulkan call fails once: the right error comes out, and nothing is left."""
 
 import itertools
+from collections import Counter
 from contextlib import ExitStack
 
 import numpy as np
@@ -10,7 +11,7 @@ from harness import vulkan_plans as plans
 from harness.vulkan_door import Door, open_device
 from harness.vulkan_plans import Made
 from tosavk.backends.vulkan import staging
-from tosavk.backends.vulkan._ffi import const
+from tosavk.backends.vulkan._ffi import Function, const
 from tosavk.backends.vulkan.device import VulkanDevice
 from tosavk.backends.vulkan.kit import VulkanKit
 from tosavk.backends.vulkan.options import VulkanOptions
@@ -181,6 +182,34 @@ def test_a_whole_life_survives_any_one_failure(vulkan_device: str) -> None:
             assert door.failed
         assert not door.live, door.failed
         assert not door.wrong, door.failed
+
+
+def test_an_interrupted_compilation_leaves_nothing(vulkan_device: str) -> None:
+    door = Door()
+
+    def wrap(name: str, function: Function) -> Function:
+        seen = door(name, function)
+        if name != "vkCreateComputePipelines":
+            return seen
+
+        def interrupted(*args: object) -> object:
+            seen(*args)
+            raise KeyboardInterrupt  # as Python does when a signal came meanwhile
+
+        return interrupted
+
+    device = open_device(vulkan_device, wrap=wrap)
+    kit = device.create_kit()
+    before = set(door.live)
+    with pytest.raises(KeyboardInterrupt):
+        kit.load(Made(plans.chain_plan(N, WORDS)))
+    left = Counter(name for name, _ in door.live - before)
+    # Layouts are the device's, and kept.
+    kept = {"vkCreatePipelineLayout", "vkCreateDescriptorSetLayout"}
+    assert set(left) <= kept, left
+    kit.free()
+    device.close()
+    assert not door.wrong
 
 
 def test_a_lost_device_poisons_for_good(vulkan_device: str) -> None:
