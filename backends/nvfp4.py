@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -184,6 +185,7 @@ class Projected(Closing):
             owns_accelerator: see `Nvfp4Session`.
 
         Raises:
+            InvalidArgument: `tokens` is no whole number from 1 on.
             ModelError: the device refuses it, or the bias has another shape.
         """
         extras = Extra.NONE
@@ -196,8 +198,16 @@ class Projected(Closing):
         with ExitStack() as undo:
             if owns_accelerator:
                 undo.enter_context(accelerator)
+            try:
+                count = operator.index(tokens)
+            except TypeError:
+                count = 0
+            if count < 1:
+                raise InvalidArgument(
+                    f"tokens is {tokens!r}; give a whole number from 1 on"
+                )
             program = Projection(
-                m=tokens, n=weights.n, k=weights.k, activation=activation, extras=extras
+                m=count, n=weights.n, k=weights.k, activation=activation, extras=extras
             )
             self._session = undo.enter_context(
                 Nvfp4Session(accelerator, program, numerics=numerics, kernel=kernel)
@@ -208,7 +218,8 @@ class Projected(Closing):
             if bias is not None:
                 self._session.write("bias", bias)
             self._undo = undo.pop_all()
-        self._shape = (tokens, weights.k)
+        self._shape = (count, weights.k)
+        self._result = (count, weights.n)
 
     @property
     def kernel(self) -> str:
@@ -250,6 +261,9 @@ class Projected(Closing):
                 "a residual is missing" if announced else "no residual was announced"
             )
         if residual is not None:
+            shape = np.shape(residual)
+            if shape != self._result:
+                raise InvalidArgument(f"the residual is {self._result}, got {shape}")
             inputs["residual"] = residual
         return self._session.run(inputs)
 

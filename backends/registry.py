@@ -110,7 +110,7 @@ def parse_spec(spec: str) -> tuple[str, str | None]:
     Raises:
         InvalidArgument: no such backend.
     """
-    name, _, selector = spec.partition(":")
+    name, _, selector = str(spec).partition(":")
     if name not in BACKENDS:
         raise InvalidArgument(
             f"backend {name!r} is unknown; choose one of {', '.join(BACKENDS)}"

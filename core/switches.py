@@ -37,18 +37,18 @@ class KernelWarning(UserWarning):
     """A kernel gave a wrong answer on a device and is not used there."""
 
 
-def known_switches(names: Iterable[str], *, source: str) -> frozenset[str]:
+def known_switches(names: str | Iterable[str], *, source: str) -> frozenset[str]:
     """The switches of these names; "int8-dot" is "no-int8-dot" too.
 
     Args:
-        names: as given, in any case of letters.
+        names: as given, in any case of letters; one text may hold several, with commas.
         source: where they come from, for the warning.
 
     Warns:
         SwitchWarning: there is no such switch; it is ignored.
     """
     found: set[str] = set()
-    for name in names:
+    for name in names.split(",") if isinstance(names, str) else names:
         bare = name.strip().casefold().removeprefix("no-")
         if f"no-{bare}" in SWITCHES:
             found.add(f"no-{bare}")
@@ -71,7 +71,7 @@ def environment_switches(
         SwitchWarning: it names one that does not exist.
     """
     text = (os.environ if environment is None else environment).get(VARIABLE, "")
-    return known_switches(text.split(","), source=VARIABLE) if text else frozenset()
+    return known_switches(text, source=VARIABLE) if text else frozenset()
 
 
 def switched_off(switches: Collection[str], *names: str) -> str:

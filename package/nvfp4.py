@@ -131,8 +131,10 @@ def load(
         weights = Weights.concatenate(weights)
     mode = parse_numerics(numerics)
     kind = _activation(activation)
-    owns = isinstance(backend, str)
-    accelerator = open_accelerator(backend) if isinstance(backend, str) else backend
+    owns = not isinstance(backend, Accelerator)
+    accelerator = (
+        backend if isinstance(backend, Accelerator) else open_accelerator(backend)
+    )
     return Projected(
         accelerator,
         weights,
@@ -160,7 +162,7 @@ def matmul(
     """`act(x w^T + bias) + residual`, once; `load` keeps the weights on the device.
 
     Args:
-        x: [m, k], or [k] for one token; float32 or what converts to it exactly.
+        x: float32 [m, k], or [k] for one token.
         weights: see `load`.
         backend: see `load`.
         activation: see `load`.
@@ -181,7 +183,9 @@ def matmul(
     if array.ndim not in (1, 2) or 0 in array.shape:
         raise InvalidArgument(f"x is [m, k] or [k] and not empty, got {array.shape}")
     rows = array.reshape(-1, array.shape[-1])
-    more = None if residual is None else np.asarray(residual).reshape(len(rows), -1)
+    more = None if residual is None else np.asarray(residual)
+    if more is not None and array.ndim == 1:
+        more = more[np.newaxis]
     with load(
         weights,
         tokens=len(rows),

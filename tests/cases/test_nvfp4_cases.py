@@ -255,3 +255,24 @@ def test_the_name_of_the_kernel_is_told(device: str, tmp_path: Path) -> None:
     ) as layer:
         assert layer.kernel in str(layer.choice)
         assert layer.kernel in repr(layer)
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 1.5, "x", None])
+def test_a_count_of_tokens_that_is_none(tokens: Any) -> None:  # noqa: ANN401 - wrong
+    weights = nvfp4.quantize(np.ones((16, 32), np.float32))
+    with pytest.raises(InvalidArgument, match="tokens is"):
+        nvfp4.load(weights, tokens=tokens, backend="reference")
+
+
+@pytest.mark.parametrize("shape", [(16, 2), (32,), (5,), (1, 16), ()])
+def test_a_residual_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    weights = nvfp4.quantize(np.ones((16, 32), np.float32))
+    x = np.ones((2, 32), np.float32)
+    with pytest.raises(InvalidArgument, match=r"the residual is \(2, 16\)"):
+        nvfp4.matmul(
+            x, weights, backend="reference", residual=np.ones(shape, np.float32)
+        )
+    one = nvfp4.matmul(
+        x[0], weights, backend="reference", residual=np.ones(16, np.float32)
+    )
+    assert one.shape == (16,)

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+import tosavk
 from tosavk.backends.vulkan.device import plan_limits
 from tosavk.backends.vulkan.records import (
     COOPERATIVE_MATRIX,
@@ -107,6 +108,13 @@ def test_an_unknown_name_is_a_warning_and_changes_nothing() -> None:
     assert found == {"no-fp16"}
     with pytest.warns(SwitchWarning, match="disable: .*'gpu'"):
         assert known_switches(["gpu"], source="disable") == set()
+
+
+def test_one_text_may_hold_several() -> None:
+    found = known_switches("no-int8-dot, fp16", source="disable")
+    assert found == {"no-int8-dot", "no-fp16"}
+    with tosavk.open("reference", disable="no-int8-dot"):
+        pass  # and no warning
 
 
 def test_a_name_tells_the_switches() -> None:
