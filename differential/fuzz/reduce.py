@@ -167,6 +167,7 @@ class _Reduction:
                     self._sizes,
                     self._attributes,
                     *([self._values] if self._plain else ()),
+                    self._segments,
                 ):
                     step()
                 if shrink.weight(self._case) >= before:
@@ -174,6 +175,11 @@ class _Reduction:
         except _Exhausted:
             finished = False
         return Reduced(self._case, self._budget - self._left, finished)
+
+    def _segments(self) -> None:
+        """The device's own arena segments, as other commands have them."""
+        if self._case.segment_bytes is not None:
+            self._try(dataclasses.replace(self._case, segment_bytes=None))
 
     def _try(self, candidate: Case | None) -> bool:
         """Takes a candidate if it shows the finding."""

@@ -159,6 +159,19 @@ def test_a_reduction_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("needed", [True, False])
+def test_small_segments_stay_where_they_are_needed(*, needed: bool) -> None:
+    graph = network()
+    case = Case(graph, samples(graph, 1), segment_bytes=4096)
+
+    def interesting(other: Case) -> bool:
+        return "EXP" in work(other) and (not needed or other.segment_bytes is not None)
+
+    found = reduce_case(case, interesting)
+    assert work(found.case) == ["EXP"]
+    assert found.case.segment_bytes == (4096 if needed else None)
+
+
 def test_an_interrupted_reduction_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
