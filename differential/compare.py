@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.core.errors import InvalidArgument
+from tosavk.core.parts import parts
 
 Array = NDArray[Any]
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,14 @@ def bits_of(array: Array) -> Array:
     return whole.view(_UNSIGNED[whole.dtype.itemsize])
 
 
+def same_bits(left: Array, right: Array) -> bool:
+    """Whether two arrays have the same bits, NaNs included."""
+    if left.shape != right.shape:
+        return False
+    a, b = bits_of(left).reshape(-1), bits_of(right).reshape(-1)
+    return all(bool((a[part] == b[part]).all()) for part in parts(a.size))
+
+
 def ordered(array: Array) -> Array:
     """Integers in the order of the values of a float array; both zeros are 0.
 
@@ -129,30 +137,44 @@ def compare_bits(left: Array, right: Array) -> BitComparison:
         )
     a, b = np.asarray(left, order="C"), np.asarray(right, order="C")
     a, b = a.reshape(-1), b.reshape(-1)
-    apart = bits_of(a) != bits_of(b)
-    places = np.flatnonzero(apart)
-    if is_float(a.dtype) and places.size:
-        with np.errstate(invalid="ignore"):
-            both = np.isnan(a[places]) & np.isnan(b[places])
-        places = places[~both]
-    if not places.size:
+    differing = zeros = flat = 0
+    farthest = -1.0
+    for part in parts(a.size):
+        places = _apart(a[part], b[part])
+        if not places.size:
+            continue
+        places += part.start
+        differing += places.size
+        gaps = distances(a[places], b[places])
+        zeros += int(np.count_nonzero(gaps == 0))
+        at = int(np.argmax(gaps))
+        if gaps[at] > farthest:
+            farthest, flat = float(gaps[at]), int(places[at])
+    if not differing:
         return BitComparison(a.size, 0, None, 0.0, 0.0, "", "", 0, 0)
-    gaps = distances(a[places], b[places])
-    zeros = int(np.count_nonzero(gaps == 0)) if is_float(a.dtype) else 0
-    flat = int(places[np.argmax(gaps)])
     one, other = a[flat : flat + 1], b[flat : flat + 1]
     digits = 2 * a.dtype.itemsize
     return BitComparison(
         elements=a.size,
-        differing=int(places.size),
+        differing=differing,
         index=tuple(int(i) for i in np.unravel_index(flat, left.shape)),
         left=float(one[0]),
         right=float(other[0]),
         left_bits=f"0x{int(bits_of(one)[0]):0{digits}x}",
         right_bits=f"0x{int(bits_of(other)[0]):0{digits}x}",
         distance=_distance(one, other),
-        zeros=zeros,
+        zeros=zeros if is_float(a.dtype) else 0,
     )
+
+
+def _apart(left: Array, right: Array) -> NDArray[np.intp]:
+    """Places whose bits differ and that are not NaN on both sides."""
+    places = np.flatnonzero(bits_of(left) != bits_of(right))
+    if is_float(left.dtype) and places.size:
+        with np.errstate(invalid="ignore"):
+            both = np.isnan(left[places]) & np.isnan(right[places])
+        places = places[~both]
+    return places
 
 
 def degenerate(array: Array) -> bool:
@@ -168,6 +190,4 @@ def degenerate(array: Array) -> bool:
         with np.errstate(invalid="ignore"):
             if bool(np.isnan(first)[0]):
                 return bool(np.isnan(flat).all())
-    return all(
-        bool((flat[i : i + _CHUNK] == first).all()) for i in range(0, flat.size, _CHUNK)
-    )
+    return all(bool((flat[part] == first).all()) for part in parts(flat.size))

@@ -27,14 +27,21 @@ from tosavk.core.dtypes import DType
 Array = NDArray[Any]
 
 _HAS_INFINITY = frozenset({DType.FP32, DType.FP16, DType.BF16, DType.FP8E5M2})
+_EXPONENT = np.uint64(0x7FF << 52)
+_TINY = 2.0**-50
 _KEEPS_SUBNORMALS = frozenset({DType.FP8E4M3, DType.FP8E5M2})
 
 
 def unit_in_last_place(dtype: DType, values: Array) -> Array:
     """The spacing of `dtype` at the magnitude of finite, nonzero float64 values."""
-    magnitude = np.where(np.isfinite(values) & (values != 0), np.abs(values), 1.0)
-    power = np.ldexp(0.5, np.frexp(magnitude)[1])
-    return np.maximum(power, SMALLEST_NORMAL[dtype]) * 2.0 ** -FRACTION_BITS[dtype]
+    wide = np.asarray(values, np.float64)
+    # Without sign and fraction, a power of two is left.
+    power = np.asarray(wide.view(np.uint64) & _EXPONENT).view(np.float64)
+    if power.size and not (power.min() > 0.0 and power.max() < np.inf):
+        power[~np.isfinite(wide) | (wide == 0)] = 1.0
+    np.maximum(power, SMALLEST_NORMAL[dtype], out=power)
+    power *= 2.0 ** -FRACTION_BITS[dtype]
+    return power
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,38 @@ class Interval:
     below: Array
     above: Array
 
-    def admits(self, dtype: DType, actual: Array) -> Array:
+    def admits(self, dtype: DType, actual: Array, distance: Array) -> Array:
+        """Which elements are allowed.
+
+        Args:
+            dtype: type of the result.
+            actual: the result, float64, of the reference's shape.
+            distance: between the two, always positive.
+
+        Returns:
+            BOOL, the same shape.
+        """
+        # Most are well inside, beyond what the sums below may round.
+        widths = [self.below] if self.above is self.below else [self.below, self.above]
+        slack = np.abs(self.reference)
+        slack *= -_TINY
+        admitted: Array = np.ones(actual.shape, np.bool_)
+        for width in widths:
+            admitted &= distance < slack + width * (1.0 - _TINY)
+        if not admitted.all():
+            admitted |= actual == self.reference
+        if admitted.all():
+            return admitted
+        places = np.flatnonzero(~admitted)
+        admitted[places] = self._part(places).decides(dtype, actual[places])
+        return admitted
+
+    def _part(self, places: Array) -> Interval:
+        below = np.broadcast_to(self.below, self.reference.shape)[places]
+        above = np.broadcast_to(self.above, self.reference.shape)[places]
+        return Interval(self.reference[places], below, above)
+
+    def decides(self, dtype: DType, actual: Array) -> Array:
         """Which elements of `actual` (float64) are allowed; BOOL, the same shape."""
         negative = self.reference < 0
         reference = np.abs(self.reference)
@@ -102,11 +140,19 @@ def exactly(reference: Array) -> Interval:
     return Interval(reference, zero, zero)
 
 
-def within_ulp(dtype: DType, reference: Array, above: float, below: float) -> Interval:
-    """The ULP rule; `below` is the distance allowed towards zero."""
+def within_ulp(reference: Array, unit: Array, above: float, below: float) -> Interval:
+    """The ULP rule.
+
+    Args:
+        reference: float64.
+        unit: as `unit_in_last_place` gives it.
+        above: units allowed away from zero.
+        below: units allowed towards zero.
+    """
     counted = np.isfinite(reference) & (reference != 0)
-    unit = np.where(counted, unit_in_last_place(dtype, reference), 0.0)
-    return Interval(reference, unit * below, unit * above)
+    unit = np.where(counted, unit, 0.0)
+    wide = unit * above
+    return Interval(reference, wide if below == above else unit * below, wide)
 
 
 def within_absolute(
@@ -166,13 +212,16 @@ def dot_errors(
 ) -> DotErrors:
     """Element errors of the dot product rule, and which are at most `limit`."""
     half = 2.0 ** (-1 - FRACTION_BITS[dtype])
-    reached = bound * (1 + limit * half)
     # Halfway to the number that would follow the largest one.
     overflow = LARGEST[dtype] + unit_in_last_place(dtype, np.array(LARGEST[dtype])) / 2
-    free = np.isnan(bound) | (reached >= overflow)
     unit = np.maximum(bound * half, SMALLEST_NORMAL[dtype])
     errors = (actual - reference) / unit
     admitted = np.abs(errors) <= limit
+    least, most = (bound.min(), bound.max()) if bound.size else (1.0, 1.0)
+    plain = least > 0 and most * (1 + limit * half) < overflow
+    if plain and not np.isnan(errors).any():
+        return DotErrors(errors, admitted)
+    free = np.isnan(bound) | (bound * (1 + limit * half) >= overflow)
     nothing = bound == 0
     admitted = np.where(nothing, (reference == 0) & (actual == 0), admitted)
     admitted = np.where(free, True, admitted)

@@ -22,27 +22,23 @@ from tosavk.backends.reference.values import (
 )
 from tosavk.core.dtypes import DType
 from tosavk.core.errors import InvalidArgument
+from tosavk.core.parts import parts
 from tosavk.differential import compliance
 from tosavk.differential.compliance import Absolute, Array
+from tosavk.differential.verdict import Judgement, Outcome, Part, Tally
 from tosavk.lowering.graph import Block, Op, Operator, RoundingMode
 
+__all__ = [
+    "TABLE",
+    "Judgement",
+    "Kind",
+    "Outcome",
+    "Rule",
+    "judge",
+    "rule_for",
+]
+
 _FLOATS = (DType.FP32, DType.FP16, DType.BF16)
-
-
-class Outcome(enum.StrEnum):
-    """What a comparison found."""
-
-    EQUAL = "equal"
-    WITHIN_RULE = "within rule"
-    DIFFERENT = "different"
-    UNPREDICTABLE = "unpredictable"
-    UNSUPPORTED = "unsupported"
-    RESOURCE = "resource"
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the results are as good as equal."""
-        return self in (Outcome.EQUAL, Outcome.WITHIN_RULE)
 
 
 class Kind(enum.Enum):
@@ -57,6 +53,18 @@ class Kind(enum.Enum):
     RELATIVE = "relative"
     SPECIAL = "special values"
     RANGE = "inexact range"
+
+
+_BOUNDED = frozenset(
+    {
+        Kind.ABSOLUTE,
+        Kind.STATED,
+        Kind.DOT_PRODUCT,
+        Kind.RELATIVE,
+        Kind.SPECIAL,
+        Kind.RANGE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,33 +225,6 @@ def rule_for(operator: Operator, block: Block, expected: Expected, output: int) 
     return rule
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The verdict on one tensor.
-
-    Attributes:
-        outcome: EQUAL, WITHIN_RULE or DIFFERENT.
-        index: position of the worst element; None for an empty tensor.
-        expected: reference there.
-        actual: result there.
-        error_ulp: distance there, in units in the last place (integers: as such).
-        limit: what was allowed there, in the same unit; infinity if anything.
-        failed: how many elements break the rule.
-        reason: what is wrong; "" if nothing is.
-        errors: distances of all elements, as `error_ulp`.
-    """
-
-    outcome: Outcome
-    index: tuple[int, ...] | None
-    expected: float
-    actual: float
-    error_ulp: float
-    limit: float
-    failed: int
-    reason: str = ""
-    errors: Array | None = None
-
-
 def judge(
     rule: Rule, reference: Array, bound: Array | None, actual: Array
 ) -> Judgement:
@@ -264,152 +245,158 @@ def judge(
             f"a result of shape {actual.shape} cannot be judged by a reference of "
             f"shape {reference.shape}"
         )
-    if not rule.dtype.is_float:
-        return _judge_integers(rule, reference, bound, actual)
+    if bound is None and rule.kind in _BOUNDED:
+        raise InvalidArgument(f"the rule {rule} needs a bound")
+    tally = Tally(actual.shape, str(rule))
+    wanted, given = reference.reshape(-1), actual.reshape(-1)
+    bounds = None if bound is None else _flat(bound, reference.shape)
+    part = _float_part if rule.dtype.is_float else _integer_part
+    dots = np.empty(actual.size if rule.kind is Kind.DOT_PRODUCT else 0)
     with np.errstate(all="ignore"):
-        wide = actual.astype(np.float64)
-        ideal = round_float(rule.dtype, reference).astype(np.float64)
-        same = (wide == ideal) | (np.isnan(wide) & np.isnan(ideal))
-        admitted, limit, reason = _apply(rule, reference, bound, wide)
-        unit = compliance.unit_in_last_place(rule.dtype, reference)
-        error = np.abs(wide - reference) / unit
+        for piece in parts(actual.size):
+            most = bounds if bounds is None or bounds.size == 1 else bounds[piece]
+            tally.add(part(rule, wanted[piece], most, given[piece], dots[piece]))
+        return tally.judgement(_leaning(rule, dots))
+
+
+def _flat(bound: Array, shape: tuple[int, ...]) -> Array:
+    """A bound as one number, or as one for each element."""
+    if bound.size == 1:
+        return bound.reshape(-1)
+    return np.broadcast_to(bound, shape).reshape(-1)
+
+
+def _float_part(
+    rule: Rule, reference: Array, bound: Array | None, actual: Array, dots: Array
+) -> Part:
+    """Judges some elements of a float type; `dots` is filled for dot products."""
+    wide = actual.astype(np.float64)
+    distance = np.abs(wide - reference)
+    unit = compliance.unit_in_last_place(rule.dtype, reference)
+    error = distance / unit
+    same = _rounds_to(rule.dtype, reference, wide, error)
+    admitted, limit = _apply(rule, reference, bound, wide, distance, unit, dots)
+    if np.isnan(error).any():
         error = np.where(wide == reference, 0.0, error)
         error = np.where(np.isnan(error), np.where(same, 0.0, np.inf), error)
-        return _verdict(
-            same, admitted, error, limit / unit, reference, wide, reason, str(rule)
-        )
+    return Part(same, admitted, error, limit, unit, reference, wide)
+
+
+def _rounds_to(dtype: DType, reference: Array, wide: Array, error: Array) -> Array:
+    """Which elements are the reference, rounded to the type.
+
+    Less than half a unit away nothing else is nearer, and farther away something is;
+    only the rest has to be rounded to know.
+    """
+    same = error < 0.5
+    known = (same | ((error > 0.5) & (error < np.inf))) & (reference != 0)
+    if known.all():
+        return same
+    rest = np.flatnonzero(~known)
+    actual = wide[rest]
+    ideal = round_float(dtype, reference[rest]).astype(np.float64)
+    same[rest] = (actual == ideal) | (np.isnan(actual) & np.isnan(ideal))
+    return same
 
 
 def _apply(
-    rule: Rule, reference: Array, bound: Array | None, actual: Array
-) -> tuple[Array, Array, str]:
-    """Admitted elements, largest error allowed, and what the whole tensor breaks."""
+    rule: Rule,
+    reference: Array,
+    bound: Array | None,
+    actual: Array,
+    distance: Array,
+    unit: Array,
+    dots: Array,
+) -> tuple[Array, Array]:
+    """Admitted elements, and the largest error allowed."""
     dtype = rule.dtype
     limits: Array
+    stated = np.zeros(1) if bound is None else np.asarray(bound, np.float64)
     match rule.kind:
         case Kind.EXACT:
             interval = compliance.exactly(reference)
         case Kind.ULP:
-            interval = compliance.within_ulp(dtype, reference, rule.ulp, rule.ulp_lower)
+            interval = compliance.within_ulp(reference, unit, rule.ulp, rule.ulp_lower)
         case Kind.ABSOLUTE:
             interval = compliance.within_absolute(
-                dtype, reference, _need(rule, bound), rule.absolute or Absolute()
+                dtype, reference, stated, rule.absolute or Absolute()
             )
         case Kind.STATED:
-            interval = compliance.within_stated(reference, _need(rule, bound))
+            interval = compliance.within_stated(reference, stated)
         case Kind.PRODUCT:
             interval = compliance.within_product(dtype, reference, rule.terms)
-            free = np.isinf(np.zeros(()) if bound is None else bound)
+            free = np.isinf(stated)
             limits = np.where(free, np.inf, interval.above)
-            return interval.admits(dtype, actual) | free, limits, ""
+            return interval.admits(dtype, actual, distance) | free, limits
         case Kind.RELATIVE:
             interval = compliance.within_relative(
-                dtype, reference, _need(rule, bound), rule.scale, rule.ulp
+                dtype, reference, stated, rule.scale, rule.ulp
             )
         case Kind.SPECIAL:
-            pattern = compliance.special_pattern(reference, _need(rule, bound), actual)
-            return pattern, np.full(reference.shape, np.inf), ""
+            pattern = compliance.special_pattern(reference, stated, actual)
+            return pattern, np.full(reference.shape, np.inf)
         case Kind.DOT_PRODUCT:
-            return _apply_dot_product(rule, reference, _need(rule, bound), actual)
+            found = compliance.dot_errors(dtype, reference, stated, actual, rule.limit)
+            half = 2.0 ** (-1 - FRACTION_BITS[dtype])
+            limits = np.maximum(stated * half, SMALLEST_NORMAL[dtype]) * rule.limit
+            dots[:] = found.errors
+            return found.admitted, np.broadcast_to(limits, reference.shape)
         case Kind.RANGE:
             raise InvalidArgument(f"{rule} is for integers")
-    limits = np.maximum(interval.below, interval.above)
-    return interval.admits(dtype, actual), limits, ""
+    limits = interval.above
+    if interval.below is not interval.above:
+        limits = np.maximum(interval.below, interval.above)
+    admitted = interval.admits(dtype, actual, distance)
+    return admitted, np.broadcast_to(limits, reference.shape)
 
 
-def _apply_dot_product(
-    rule: Rule, reference: Array, bound: Array, actual: Array
-) -> tuple[Array, Array, str]:
-    found = compliance.dot_errors(rule.dtype, reference, bound, actual, rule.limit)
-    half = 2.0 ** (-1 - FRACTION_BITS[rule.dtype])
-    limits = np.maximum(bound * half, SMALLEST_NORMAL[rule.dtype]) * rule.limit
-    reason = ""
-    if found.admitted.all():
-        count = max(found.errors.size, 1)
-        squares, total = float((found.errors**2).sum()), float(found.errors.sum())
-        most_bias = math.sqrt(10 * rule.variance * count)
-        if squares > rule.variance * count:
-            reason = (
-                f"the mean square error is {squares / count:.3g} units of the bound, "
-                f"at most {rule.variance:.3g} is allowed"
-            )
-        elif rule.unbiased and abs(total) > most_bias:
-            reason = (
-                f"the errors add up to {total:.3g} units of the bound, at most "
-                f"{most_bias:.3g} is allowed: they lean to one side"
-            )
-    return found.admitted, limits, reason
+def _leaning(rule: Rule, dots: Array) -> str:
+    """What the errors of a dot product break together, or "".
+
+    Args:
+        rule: the rule.
+        dots: errors of all elements, in units of the bound; they are overwritten.
+    """
+    if not dots.size:
+        return ""
+    # Added up as one array: the sum of many numbers depends on the order.
+    count, total = dots.size, float(dots.sum())
+    squares = float(np.square(dots, out=dots).sum())
+    most_bias = math.sqrt(10 * rule.variance * count)
+    if squares > rule.variance * count:
+        return (
+            f"the mean square error is {squares / count:.3g} units of the bound, "
+            f"at most {rule.variance:.3g} is allowed"
+        )
+    if rule.unbiased and abs(total) > most_bias:
+        return (
+            f"the errors add up to {total:.3g} units of the bound, at most "
+            f"{most_bias:.3g} is allowed: they lean to one side"
+        )
+    return ""
 
 
-def _need(rule: Rule, bound: Array | None) -> Array:
-    if bound is None:
-        raise InvalidArgument(f"the rule {rule} needs a bound")
-    return np.asarray(bound, np.float64)
-
-
-def _judge_integers(
-    rule: Rule, reference: Array, bound: Array | None, actual: Array
-) -> Judgement:
+def _integer_part(
+    rule: Rule, reference: Array, bound: Array | None, actual: Array, dots: Array
+) -> Part:
+    """Judges some elements of an integer type."""
+    del dots
     low, value = reference.astype(np.int64), actual.astype(np.int64)
     high = low
-    if rule.kind is Kind.RANGE:
-        if bound is None:
-            raise InvalidArgument(f"the rule {rule} needs a bound")
-        high = bound.astype(np.int64)
+    if rule.kind is Kind.RANGE and bound is not None:
+        high = np.broadcast_to(bound.astype(np.int64), low.shape)
     if rule.unsigned:
         _, mask = integer_range(rule.dtype, unsigned=True)
         low, high, value = low & mask, high & mask, value & mask
     admitted = (value >= low) & (value <= high)
     same = (value == low) & (low == high)
     error = np.maximum(np.maximum(low - value, value - high), 0).astype(np.float64)
-    return _verdict(
+    return Part(
         same | (admitted & (low == high)),
         admitted,
         error,
         np.zeros_like(error),
+        np.ones_like(error),
         low,
         value,
-        "",
-        str(rule),
-    )
-
-
-def _verdict(
-    same: Array,
-    admitted: Array,
-    error: Array,
-    limit: Array,
-    reference: Array,
-    actual: Array,
-    reason: str,
-    rule: str,
-) -> Judgement:
-    if not same.size:
-        return Judgement(Outcome.EQUAL, None, 0.0, 0.0, 0.0, 0.0, 0)
-    failed = int(np.count_nonzero(~admitted))
-    # Among the elements that break the rule, or else among all, the farthest.
-    weight = np.where(admitted, -1.0, error) if failed else error
-    flat = int(np.argmax(weight))
-    index = tuple(int(i) for i in np.unravel_index(flat, same.shape))
-    expected, got = reference.reshape(-1)[flat], actual.reshape(-1)[flat]
-    allowed = float(limit.reshape(-1)[flat])
-    outcome = Outcome.EQUAL if bool(same.all()) else Outcome.WITHIN_RULE
-    if failed:
-        outcome = Outcome.DIFFERENT
-        reason = (
-            f"{failed} of {same.size} elements break the rule ({rule}); the worst, at "
-            f"{list(index)}, is {got.item()!r} instead of {expected.item()!r}"
-        )
-    elif reason:
-        outcome = Outcome.DIFFERENT
-    return Judgement(
-        outcome,
-        index,
-        float(expected),
-        float(got),
-        float(error.reshape(-1)[flat]),
-        math.inf if math.isnan(allowed) else allowed,
-        failed,
-        reason,
-        error,
     )

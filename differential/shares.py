@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tosavk.differential.compare import same_bits
 from tosavk.differential.result import Share
-from tosavk.differential.station import same_bits
 from tosavk.differential.tensors import extent
 
 Array = NDArray[np.generic]

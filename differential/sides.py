@@ -18,9 +18,10 @@ from tosavk.backends.registry import parse_spec
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.errors import Error
 from tosavk.core.plan import Numerics
+from tosavk.differential.compare import same_bits
 from tosavk.differential.exceptions import Trait, traits
 from tosavk.differential.result import BackendRun, Ending, ending_of
-from tosavk.differential.station import Station, keeps_state, run_alone, same_bits
+from tosavk.differential.station import Station, keeps_state, run_alone
 from tosavk.lowering.graph import Block, Graph, Operator
 
 __all__ = [

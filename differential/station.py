@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tosavk.backends.session import Session
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.plan import Numerics
-from tosavk.differential.compare import bits_of
+from tosavk.differential.compare import same_bits
 from tosavk.lowering.graph import Block, Graph, Op, Operator
 from tosavk.lowering.lower import lower_graph
 from tosavk.lowering.program import expose
@@ -188,8 +188,3 @@ def keeps_state(graph: Graph) -> bool:
         for block in region.blocks
         for op in block.operators
     )
-
-
-def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays have the same bits, NaNs included."""
-    return bool(np.array_equal(bits_of(left), bits_of(right)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tosavk.backends.reference import Expected
 from tosavk.backends.reference.values import round_float
 from tosavk.core.dtypes import DType
+from tosavk.core.parts import parts
 from tosavk.differential.compare import (
     BitComparison,
     compare_bits,
@@ -18,9 +19,10 @@ from tosavk.differential.compare import (
     distances,
     is_float,
 )
-from tosavk.differential.result import NOT_JUDGED, ULP_EDGES, Comparison, Worst
+from tosavk.differential.result import NOT_JUDGED, Comparison, Worst
 from tosavk.differential.rules import Outcome, judge, rule_for
 from tosavk.differential.text import decimal, hexadecimal
+from tosavk.differential.verdict import counts
 from tosavk.lowering.graph import Block, Operator, Tensor
 
 Array = NDArray[np.generic]
@@ -120,9 +122,7 @@ def judge_operator(
         worst=worst,
         note=note,
         error_map=None if agreed else error_map(left[1], expected.reference),
-        histogram=None
-        if outcome is Outcome.EQUAL or verdict.errors is None
-        else ulp_histogram(verdict.errors),
+        histogram=None if outcome is Outcome.EQUAL else verdict.histogram,
     )
 
 
@@ -162,7 +162,7 @@ def _comparison(
         note=_degenerate_note(left[1]),
         rerun=rerun,
         error_map=None if bits.equal else error_map(left[1], right[1]),
-        histogram=None if bits.equal else ulp_histogram(distances(left[1], right[1])),
+        histogram=None if bits.equal else ulp_histogram(left[1], right[1]),
     )
 
 
@@ -174,9 +174,11 @@ def _degenerate_note(array: Array) -> str:
 
 def _errors(left: Array, right: Array) -> NDArray[np.float64]:
     """Absolute errors; infinite where only one side is NaN or infinite."""
-    a, b = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(invalid="ignore"):
+        a, b = left.astype(np.float64), right.astype(np.float64)
         error = np.abs(a - b)
+    if not np.isnan(error).any():
+        return error
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     return np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
 
@@ -188,37 +190,46 @@ def relative_error(left: Array, right: Array) -> float:
 
 def error_map(left: Array, right: Array) -> tuple[tuple[float, ...], ...]:
     """Mean absolute error on a coarse grid: leading dimensions by the last one."""
-    error = _errors(left, right)
-    error = np.where(np.isinf(error), np.finfo(np.float32).max, error)
-    plane = error.reshape(-1, error.shape[-1]) if error.ndim else error.reshape(1, 1)
-    rows = np.array_split(plane, min(_MAP_ROWS, plane.shape[0]), axis=0)
-    return tuple(
-        tuple(
-            float(cell.mean())
-            for cell in np.array_split(row, min(_MAP_COLUMNS, row.shape[1]), axis=1)
-        )
-        for row in rows
-    )
+    columns = left.shape[-1] if left.ndim else 1
+    ours, theirs = left.reshape(-1, columns), right.reshape(-1, columns)
+    count = min(_MAP_ROWS, ours.shape[0])
+    grid: list[tuple[float, ...]] = []
+    for a, b in zip(
+        np.array_split(ours, count), np.array_split(theirs, count), strict=True
+    ):
+        row = _errors(a, b)
+        row[np.isinf(row)] = np.finfo(np.float32).max
+        cells = np.array_split(row, min(_MAP_COLUMNS, columns), axis=1)
+        grid.append(tuple(float(cell.mean()) for cell in cells))
+    return tuple(grid)
 
 
-def ulp_histogram(errors: Array) -> tuple[int, ...]:
+def ulp_histogram(left: Array, right: Array) -> tuple[int, ...]:
     """How many elements lie in each of the classes of `ULP_EDGES`, and beyond."""
-    flat = np.nan_to_num(errors.reshape(-1), nan=np.inf, posinf=np.inf)
-    classes = np.searchsorted(np.array(ULP_EDGES), flat, side="left")
-    return tuple(int(n) for n in np.bincount(classes, minlength=len(ULP_EDGES) + 1))
+    a, b = left.reshape(-1), right.reshape(-1)
+    found = sum(counts(distances(a[piece], b[piece])) for piece in parts(a.size))
+    return tuple(int(n) for n in np.asarray(found))
 
 
 def extent(left: Array, right: Array) -> float:
     """Largest absolute difference over the largest finite magnitude of the right."""
     if not left.size:
         return 0.0
-    largest = float(_errors(left, right).max())
+    a, b = left.reshape(-1), right.reshape(-1)
+    largest = max(float(_errors(a[i], b[i]).max()) for i in parts(a.size))
     if largest == 0.0:
         return 0.0
-    magnitudes = np.abs(right.astype(np.float64))
-    finite = magnitudes[np.isfinite(magnitudes)]
-    peak = float(finite.max()) if finite.size else 0.0
+    peak = max(_peak(b[piece]) for piece in parts(b.size))
     return largest / peak if peak else float("inf")
+
+
+def _peak(array: Array) -> float:
+    """The largest finite magnitude, or 0."""
+    magnitudes = np.abs(array.astype(np.float64))
+    most = float(magnitudes.max())
+    if math.isfinite(most):
+        return most
+    return float(magnitudes.max(initial=0.0, where=np.isfinite(magnitudes)))
 
 
 def _nearest_bits(dtype: DType, expected: Expected, index: tuple[int, ...]) -> str:

@@ -249,7 +249,9 @@ class ReferenceProgram:
                 place.allocation.read(place.offset, memoryview(raw))
                 inputs[slot.name] = unpack(slot.dtype, raw, slot.shape)
         evaluator = Evaluator(self.graph, Precision.NATIVE, variables=self.variables)
-        values = evaluator.block(self.graph.main, inputs)
+        main = self.graph.main
+        values = evaluator.block(main, inputs, keep=main.outputs)
+        del inputs
         for slot, place in zip(self.slots, bound, strict=True):
             if slot.role is not SlotRole.INPUT:
                 data = pack(slot.dtype, values[slot.name])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.reference.call import Call
-from tosavk.backends.reference.operators import COMPUTING, MOVING
+from tosavk.backends.reference.operators import COMPUTING, ELEMENTWISE, MOVING
 from tosavk.backends.reference.values import (
     Array,
     Precision,
@@ -19,6 +20,7 @@ from tosavk.backends.reference.values import (
 )
 from tosavk.core.dtypes import DType, coerce, unpack_serialized
 from tosavk.core.errors import InvalidArgument, Unsupported
+from tosavk.core.parts import is_large, parts
 from tosavk.lowering.graph import Block, Graph, Op, Operator, Tensor
 
 _ITERATIONS = 1 << 20
@@ -56,16 +58,24 @@ class Evaluator:
     variables: MutableMapping[str, Array] = field(default_factory=dict[str, Array])
     notes: list[Note] = field(default_factory=list[Note])
 
-    def block(self, block: Block, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def block(
+        self,
+        block: Block,
+        inputs: Mapping[str, Array],
+        *,
+        keep: Container[str] | None = None,
+    ) -> dict[str, Array]:
         """Evaluates a block.
 
         Args:
             block: the block.
             inputs: by tensor name: arrays that stand for the tensor's type, or
                 float64 for float tensors in precise mode.
+            keep: the tensors that are wanted; others are dropped when nothing reads
+                them any more. None: all.
 
         Returns:
-            Every tensor of the block by name, in order of definition.
+            The tensors of the block by name, in order of definition.
 
         Raises:
             InvalidArgument: an input is missing or stands for another type or shape.
@@ -79,10 +89,18 @@ class Evaluator:
                     + ", ".join(repr(n) for n in block.inputs)
                 )
             values[name] = self._accept(block.tensors[name], inputs[name])
+        readers = Counter(n for op in block.operators for n in set(op.inputs))
         for operator in block.operators:
             operands = [self._value(block, values, n) for n in operator.inputs]
             results = self.operator(operator, block, operands)
             values.update(zip(operator.outputs, results, strict=False))
+            if keep is None:
+                continue
+            readers.subtract(set(operator.inputs))
+            for name in (*operator.inputs, *operator.outputs):
+                if not readers[name] and name not in keep:
+                    values.pop(name, None)
+            del operands, results
         for name in block.outputs:
             values.setdefault(name, self._value(block, values, name))
         return values
@@ -102,7 +120,10 @@ class Evaluator:
             case Op.VARIABLE | Op.VARIABLE_READ | Op.VARIABLE_WRITE:
                 return self._variable(operator, block, operands)
             case _:
-                return self._compute(self.call(operator, block, operands))
+                found = self._in_parts(operator, block, operands)
+                if found is not None:
+                    return [found]
+                return self.compute(self.call(operator, block, operands))
 
     def call(self, operator: Operator, block: Block, operands: Sequence[Array]) -> Call:
         """The operator with its operands as its function wants them."""
@@ -112,7 +133,45 @@ class Evaluator:
         results = tuple(block.tensors[name] for name in operator.outputs)
         return Call(operator, tuple(operands), types, results)
 
-    def _compute(self, call: Call) -> list[Array]:
+    def _in_parts(
+        self, operator: Operator, block: Block, operands: Sequence[Array]
+    ) -> Array | None:
+        """The result of an elementwise operator on large operands.
+
+        None for others, and where something is to be noted: TOSA's conditions are about
+        whole tensors.
+        """
+        size = max((x.size for x in operands), default=0)
+        if operator.op not in ELEMENTWISE or not is_large(size):
+            return None
+        shapes = {x.shape for x in operands if x.size != 1}
+        if len(shapes) != 1:
+            return None
+        dtype = block.tensors[operator.outputs[0]].dtype
+        flat = [x.reshape(-1) for x in operands]
+        result: Array | None = None
+        for part in parts(size):
+            some = [x if x.size == 1 else x[part] for x in flat]
+            call = self.call(operator, block, some)
+            with np.errstate(all="ignore"):
+                found = COMPUTING[operator.op](call)[0]
+            if call.notes:
+                return None
+            stored = store(dtype, found, self.precision)
+            if result is None:
+                result = np.empty(size, stored.dtype)
+            result[part] = stored
+        return None if result is None else result.reshape(*shapes)
+
+    def compute(self, call: Call) -> list[Array]:
+        """Evaluates an operator that computes or moves elements.
+
+        Args:
+            call: what the method `call` gives.
+
+        Raises:
+            Unsupported: it has no reference.
+        """
         op = call.operator.op
         handler = COMPUTING.get(op) or MOVING.get(op)
         if handler is None:
@@ -179,7 +238,8 @@ class Evaluator:
         raise InvalidArgument(f"{operator}: there is no region {name!r}")
 
     def _run(self, block: Block, operands: Sequence[Array]) -> list[Array]:
-        values = self.block(block, dict(zip(block.inputs, operands, strict=True)))
+        given = dict(zip(block.inputs, operands, strict=True))
+        values = self.block(block, given, keep=block.outputs)
         return [values[name] for name in block.outputs]
 
     def _cond_if(self, operator: Operator, operands: Sequence[Array]) -> list[Array]:

@@ -93,8 +93,11 @@ def expect(
     evaluator = Evaluator(
         graph, Precision.PRECISE, notes=notes if notes is not None else []
     )
-    results = evaluator.operator(op, block, operands)
     call = evaluator.call(op, block, operands)
+    if op.op in COMPUTING:
+        results = evaluator.compute(call)
+    else:
+        results = evaluator.operator(op, block, operands)
     with np.errstate(all="ignore"):
         if op.op is Op.RESCALE and _is_inexact(op):
             low, high = inexact_range(call)

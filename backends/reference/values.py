@@ -92,7 +92,8 @@ def widen(dtype: DType, stored: Array) -> Array:
     if dtype.is_float:
         # The product makes signalling NaNs quiet; fmax and fmin would return them.
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.asarray(stored, np.float64) * 1.0)
+            wide = np.array(stored, np.float64)
+            return np.multiply(wide, 1.0, out=wide)
     if dtype is DType.BOOL:
         return canonical_bool(stored)
     return np.asarray(stored, np.int64)

@@ -28,3 +28,6 @@ COMPUTING: dict[Op, Handler] = {
 
 MOVING: dict[Op, Handler] = movement.HANDLERS
 """Operators that move elements: operands and results as stored."""
+
+ELEMENTWISE = frozenset({*elementwise.HANDLERS, Op.CAST} - {Op.TABLE})
+"""Operators of one result, each element of which is made of the same of each operand."""
