@@ -1,15 +1,18 @@
 """The command line: `tosavk COMMAND ...`.
 
-Exit codes: 0 agreed or passed; 1 a difference was found; 2 bad input or usage; 3 not
-supported; 4 no usable device; 130 interrupted; 141 the reader of the output went away.
+Exit codes: 0 agreed or passed; 1 a difference was found; 2 bad input or usage, or output
+that cannot be written; 3 not supported; 4 no usable device; 130 interrupted; 141 the
+reader of the output went away.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from tosavk.cli import (
@@ -91,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    _have_streams()
     _never_fail_to_encode()
     code: int | None = None
     try:
@@ -112,6 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED if code is None else code
+    except OSError as error:
+        # A full disk, most likely that of standard output.
+        _drop_output()
+        what = error.filename or "input or output failed"
+        return _complain(f"{what}: {error.strerror or error}", BAD_INPUT)
     return code
 
 
@@ -121,8 +130,17 @@ def _complain(error: Error | str, code: int) -> int:
     ]
     text = " ".join((first, "; ".join(others))).rstrip()
     clean = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    print(f"tosavk: {clean}", file=sys.stderr)  # noqa: T201
+    with contextlib.suppress(OSError):
+        print(f"tosavk: {clean}", file=sys.stderr)  # noqa: T201
     return code
+
+
+def _have_streams() -> None:
+    """Output goes nowhere where a stream was closed before the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays
+            setattr(sys, name, nowhere)
 
 
 def _never_fail_to_encode() -> None:

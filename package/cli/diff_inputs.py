@@ -114,6 +114,8 @@ def _folder(folder: Path) -> list[Given]:
     """The runs in a folder."""
     from tosavk.differential.request import Given
 
+    if not folder.is_dir():
+        raise InvalidArgument(f"--inputs {str(folder)!r}: there is no such folder")
     files = sorted(folder.glob("*.npz"))
     if not files:
         raise InvalidArgument(f"--inputs {str(folder)!r}: there is no .npz file in it")
@@ -134,7 +136,7 @@ def _read(file: Path) -> dict[str, NDArray[np.generic]]:
             return {name: np.asarray(archive[name]) for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
         raise InvalidArgument(
-            f"{str(file)!r} holds no plain arrays (.npz): {error}"
+            f"cannot read arrays from {str(file)!r}: {shared.unread_reason(error)}"
         ) from error
 
 

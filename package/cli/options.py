@@ -177,9 +177,9 @@ def read_arrays(paths: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
         try:
             loaded = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise InvalidArgument(
-                f"input {name!r}: cannot read an array from {path!r}: {reason}"
+                f"input {name!r}: cannot read an array from {path!r}: "
+                f"{unread_reason(error)}"
             ) from error
         if not isinstance(loaded, np.ndarray):
             raise InvalidArgument(
@@ -188,6 +188,14 @@ def read_arrays(paths: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
         array = cast("NDArray[np.generic]", loaded)
         arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return arrays
+
+
+def unread_reason(error: BaseException) -> str:
+    """Why NumPy could not read a file; its advice to unpickle is left out."""
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    if "pickle" in text:
+        return "it holds no plain numbers as numpy.save writes them"
+    return text
 
 
 def check_writable(target: str | None) -> None:

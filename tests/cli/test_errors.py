@@ -138,10 +138,14 @@ def test_inputs(
     assert "directory" in said("x", tmp_path)
     text = tmp_path / "text.npy"
     text.write_text("1 2 3")
-    assert "cannot read an array" in said("x", text)
+    line = said("x", text)
+    assert "cannot read an array" in line
+    assert "no plain numbers" in line
     pickled = tmp_path / "pickled.npy"
     np.save(pickled, np.array([{}], object), allow_pickle=True)
-    assert "cannot read an array" in said("x", pickled)
+    line = said("x", pickled)
+    assert "cannot read an array" in line
+    assert "allow_pickle" not in line
     cut = tmp_path / "cut.npy"
     cut.write_bytes(saved(good).read_bytes()[:-4])
     assert "cannot read an array" in said("x", cut)
@@ -254,6 +258,26 @@ def test_a_closed_pipe_is_quiet(model: Path) -> None:
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [("devices",), ("devices", "--json"), ("inspect",)])
+def test_a_full_disk_is_one_line(model: Path, words: tuple[str, ...]) -> None:
+    if words == ("inspect",):
+        words = ("inspect", str(model), "--shape", "x=2x3")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("tosavk: input or output failed: No space left")
+    assert done.stderr.count("\n") == 1
+
+
+def test_closed_streams_are_no_matter(model: Path) -> None:
+    words = command("inspect", str(model), "--shape", "x=2x3")
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *words], check=False)
+    assert done.returncode == 0
 
 
 @pytest.fixture
