@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tosavk.backends.wgpu._ffi import (
@@ -30,22 +31,37 @@ _KINDS = {
 }
 
 
-class Adapters:
-    """The adapters of this machine; a context manager that gives them back."""
+_INSTANCES: dict[tuple[object, ...], Cdata] = {}
 
-    def __init__(self) -> None:
-        """Creates an instance and lists its adapters.
 
-        The instance is tosavk's own: the process-wide one of `wgpu-py` keeps its
-        drivers and options for ever.
-        """
-        backends, self._type = _METAL if sys.platform == "darwin" else _VULKAN
+def _instance(backends: int) -> Cdata:
+    """An instance that lives as long as the process.
+
+    Drivers stay loaded while it lives: some can be loaded only some thirty times in a
+    process (see `backends.vulkan.instance.pinned_instance`). There is one for each set of
+    the variables that tell the loader where drivers are, and for each process of a fork.
+    That of `wgpu-py` would keep its drivers and options whatever the variables say.
+    """
+    chosen = sorted(item for item in os.environ.items() if item[0].startswith("VK_"))
+    key = (os.getpid(), backends, *chosen)
+    found = _INSTANCES.get(key)
+    if found is None:
         extras = ffi.new("WGPUInstanceExtras *")
         extras.chain.sType = lib.WGPUSType_InstanceExtras
         extras.backends = backends
         descriptor = ffi.new("WGPUInstanceDescriptor *")
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", extras)
-        self._instance = lib.wgpuCreateInstance(descriptor)
+        found = _INSTANCES[key] = lib.wgpuCreateInstance(descriptor)
+    return found
+
+
+class Adapters:
+    """The adapters of this machine; a context manager that gives them back."""
+
+    def __init__(self) -> None:
+        """Lists the adapters of this process's instance."""
+        backends, self._type = _METAL if sys.platform == "darwin" else _VULKAN
+        self._instance = _instance(backends)
         options = ffi.new("WGPUInstanceEnumerateAdapterOptions *")
         options.backends = backends
         count = lib.wgpuInstanceEnumerateAdapters(self._instance, options, NULL)
@@ -69,10 +85,9 @@ class Adapters:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        """Releases the adapters and the instance; open devices are not touched."""
+        """Releases the adapters; the instance and open devices are not touched."""
         for adapter in self._all:
             lib.wgpuAdapterRelease(adapter)
-        lib.wgpuInstanceRelease(self._instance)
         self._all = self.handles = []
 
     def facts(self) -> tuple[AdapterFacts, ...]:

@@ -74,7 +74,6 @@ FUNCTIONS = (
     "wgpuDeviceRelease",
     "wgpuGetVersion",
     "wgpuInstanceEnumerateAdapters",
-    "wgpuInstanceRelease",
     "wgpuPipelineLayoutRelease",
     "wgpuQueueOnSubmittedWorkDone",
     "wgpuQueueRelease",

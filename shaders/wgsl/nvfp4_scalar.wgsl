@@ -71,7 +71,8 @@ fn four_step(sum: vec4<f32>, at: vec4<u32>, w: f32) -> vec4<f32> {
 
 fn activated(v: f32) -> f32 {
     if (ACTIVATION == 1u) {
-        if (bits_of(v) == 0xff800000u) { return float_of(0x80000000u); }
+        // A constant -0 becomes +0 on NVIDIA: WGSL has no way to ask for its sign.
+        if (bits_of(v) == 0xff800000u) { return float_of(0x80000000u ^ params.zero); }
         return r_mul(v, strict_sigmoid(v));
     }
     if (ACTIVATION == 2u) { return strict_sigmoid(v); }

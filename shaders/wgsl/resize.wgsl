@@ -25,7 +25,9 @@ fn position(out: u32, n: u32, d: u32, offset: u32) -> Position {
     let unit = i32(n);
     let along = i32(out) * i32(d) + bitcast<i32>(offset);
     var whole = along / unit;
-    var part = along % unit;
+    // Not `along % unit`: Vulkan leaves the remainder of a negative number undefined, and
+    // NVIDIA's driver makes use of that.
+    var part = along - whole * unit;
     // Both were rounded towards zero.
     if (part < 0) {
         whole -= 1;

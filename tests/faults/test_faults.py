@@ -29,6 +29,12 @@ from tosavk.core.errors import (
 )
 
 PLANS = {"mapped": True, "staged": False}
+UNCONCERNED = {
+    "vkEnumerateDeviceExtensionProperties",
+    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR",
+    "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV",
+}
+"""What may fail while a device is opened, and yet it is opened."""
 
 # What only a cold device calls.
 COLD = (
@@ -168,9 +174,10 @@ def test_every_call_of_opening_a_device_may_fail(
             nothing_left(door)
             if not failed:
                 break
-            # Extensions of another device that cannot be read are not our concern.
+            # Extensions of another device that cannot be read are not our concern, and
+            # a device that does not tell its matrix shapes is used without matrices.
             INJECTED[failed] += 1
-            assert failed == "vkEnumerateDeviceExtensionProperties"
+            assert failed in UNCONCERNED
         assert fail > 5
 
 
