@@ -20,6 +20,7 @@ from tosavk.differential.fuzz.remote import (
     Died,
     RemoteBench,
     Wanted,
+    ending_text,
     judged_of,
     kind_of,
     shorter,
@@ -196,10 +197,10 @@ class Apart:
             at = ""
             answer = process.ask(self._ask(keep), watch)
         except ProcessEnded as error:
-            text = f"{error} while {at} was at work" if at else str(error)
+            text = ending_text(error, at)
             return Standing(party, kind_of(error), text, error.stderr)
         except Refused as error:
-            text = f"{error.kind}: {error}"
+            text = ending_text(error, at)
             return Standing(party, kind_of(error), text, process.stderr_tail())
         return Standing(
             party,

@@ -332,9 +332,7 @@ class RemoteBench:
         # One label may begin another.
         there = [label for label in self.labels if self._at.startswith(label)]
         at = max(there, key=len, default="")
-        where = f" while {self._at} was at work" if self._at else ""
-        what = f"{error.kind}: " if isinstance(error, Refused) else ""
-        return Died(kind_of(error), f"{what}{error}{where}", at, stderr)
+        return Died(kind_of(error), ending_text(error, self._at), at, stderr)
 
     def _drop(self) -> None:
         """Forgets a process that is of no use any more."""
@@ -418,6 +416,19 @@ def judged_of(answer: Message) -> Judged:
 def shorter(limit_s: float) -> float:
     """Patience with what hung before, in seconds."""
     return min(limit_s or _SHORT_S, _SHORT_S)
+
+
+def ending_text(error: ProcessEnded | Refused, at: str) -> str:
+    """How a process ended, in one line, and what was at work then."""
+    what = f"{error.kind}: " if isinstance(error, Refused) else ""
+    text = f"{what}{error}"
+    if not at:
+        return text
+    working = f" while {at} was at work"
+    # What hung is told with what it said last.
+    if error.ending is Ending.HUNG and f" while {at};" in text:
+        return text.replace(f" while {at};", f"{working};")
+    return text + working
 
 
 def kind_of(error: ProcessEnded | Refused) -> Kind:

@@ -186,6 +186,12 @@ def test_all_that_end_are_named_with_how(ended: Result) -> None:
         Kind.LOST: ("loses",),
         Kind.MEMORY: ("wants",),
     }
+    texts = {key.kind: filed.text for key, filed in ended.findings.items()}
+    assert (
+        "hangs: no sign of life for 2 s while hangs was at work; it" in texts[Kind.HUNG]
+    )
+    assert "by SIGABRT while crashes was at work" in texts[Kind.CRASHED]
+    assert "DeviceLost: " in texts[Kind.LOST]
     for filed in ended.findings.values():
         endings = {i["label"]: i["ending"] for i in described(filed)["apart"]}
         assert endings == {
