@@ -135,6 +135,7 @@ def connected(scheduler: str) -> Generator[DaskPool]:
         InvalidArgument: nobody answers there.
     """
     distributed = dask_module()
+    _check_address(scheduler)
     with _quiet():
         try:
             client = distributed.Client(
@@ -148,6 +149,27 @@ def connected(scheduler: str) -> Generator[DaskPool]:
             yield DaskPool(client)
         finally:
             client.close()
+
+
+def _check_address(scheduler: str) -> None:
+    """Refuses what no client can connect to: a client that fails so leaves a traceback.
+
+    Raises:
+        InvalidArgument: no address of a scheduler, or TLS without certificates.
+    """
+    try:
+        dask_module("distributed.comm").get_address_host_port(scheduler)
+        certificates = dask_module().Security().get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            f"{scheduler!r} is no address of a Dask scheduler: {error}; give one such as "
+            "tcp://host:8786 or tls://host:8786"
+        ) from error
+    if scheduler.startswith("tls:") and not certificates.get("ssl_context"):
+        raise InvalidArgument(
+            f"{scheduler!r} needs certificates: name them in Dask's configuration, "
+            "distributed.comm.tls (docs/campaigns.md)"
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A campaign on two workers of this machine, each with a driver of its own."""
 
 import argparse
+import gc
 import dataclasses
 import hashlib
 import importlib
@@ -328,6 +329,26 @@ def test_usage(
     (model, *_) = write_models(tmp_path)
     assert cli.main(["campaign", model, *words, "--out", str(tmp_path / "o")]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nonsense", "missing port"),
+        ("foo://a:1", "unknown address scheme"),
+        ("tls://127.0.0.1:1", "needs certificates"),
+    ],
+)
+def test_what_is_no_scheduler_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str, said: str
+) -> None:
+    (model, *_) = write_models(tmp_path)
+    words = ["campaign", model, "--scheduler", address, "--device", LAVAPIPE]
+    assert cli.main([*words, "--out", str(tmp_path / "o")]) == 2
+    gc.collect()  # a client that could not connect would complain now
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
