@@ -1,8 +1,8 @@
 """A campaign on two workers of this machine, each with a driver of its own."""
 
 import argparse
-import gc
 import dataclasses
+import gc
 import hashlib
 import importlib
 import json
