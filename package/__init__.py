@@ -139,9 +139,12 @@ def load(
         progress: told how many pipelines are compiled, and of how many; it may raise.
 
     Raises:
-        InvalidArgument: the file is broken or a shape is missing.
+        InvalidArgument: the file cannot be read or is broken, or a shape is missing.
         Unsupported: the kernels lack an operator or type.
-        InitError: no such device.
+        ResourceLimit: a tensor, or the program, is too large for the device.
+        OutOfMemory: there is not as much memory.
+        InitError: no such device, or it cannot be opened.
+        DeviceLost: the device was lost on the way.
     """
     from tosavk.backends.session import load as load_session
 
