@@ -8,6 +8,7 @@ import pytest
 from harness.planted import Array, Planted, healthy, plant
 from tosavk.backends.reference.oracle import expect
 from tosavk.core.dtypes import DType
+from tosavk.core.errors import DeviceLost
 from tosavk.differential.exceptions import Trait, excuses
 from tosavk.differential.fuzz.case import Case
 from tosavk.differential.fuzz.files import read_case
@@ -332,3 +333,24 @@ def test_what_exceptions_put_into_variables_is_not_held_against_a_device(
     graph = load_graph(b.build())
     with Judge(("good", "flushing", "reference")) as judge:
         assert not judge.examine(Case(graph, samples))
+
+
+def test_a_device_that_is_lost_while_one_operator_runs_again_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The operator behind one that differs is run again, on the first's operands."""
+
+    def frail(op: Operator, graph: Graph, results: list[Array]) -> list[Array]:
+        if len(graph.main.operators) == 1:
+            raise DeviceLost("gone")
+        if op.op is not Op.NEGATE:
+            return results
+        return [results[0] + np.float32(1)]
+
+    b = Builder()
+    b.output(b.exp(b.negate(b.input("x", DType.FP32, (4,)))))
+    graph = load_graph(b.build())
+    plant(monkeypatch, {"good": healthy, "frail": frail})
+    x = np.array([0.5, 1.0, 2.0, -1.0], np.float32)
+    with Judge(("good", "frail")) as judge, pytest.raises(DeviceLost, match="gone"):
+        judge.judge(Case(graph, ({"x": x},)))
