@@ -26,6 +26,8 @@ _AT_ONCE = 4
 ENTRY_POINT = "main"
 MAX_INVOCATIONS = 1 << 32
 SUBGROUP_SIZE = 32
+CUT_CONSTANT = 1000
+"""See `specialization`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +297,7 @@ class Pipelines:
                 info.stage.stage = const.SHADER_STAGE_COMPUTE_BIT
                 info.stage.module = loaded[name]
                 info.stage.pName = entry
-                info.stage.pSpecializationInfo = _specialization(scratch, kernel, key)
+                info.stage.pSpecializationInfo = specialization(scratch, kernel, key)
                 if not kernel.portable:
                     _ask_for_subgroups(
                         scratch,
@@ -377,17 +379,25 @@ def _ask_for_subgroups(
         stage.flags = const.PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 
 
-def _specialization(scratch: Scratch, kernel: Kernel, key: PipelineKey) -> Cdata:
-    """Constant 0 is the work-group width, constant i + 1 the catalogue's word i."""
+def specialization(scratch: Scratch, kernel: Kernel, key: PipelineKey) -> Cdata:
+    """Constant 0 is the work-group width, constant i + 1 the catalogue's word i.
+
+    A pipeline whose dispatches are cut gets one constant more, that no kernel has:
+    NVIDIA 580 keeps compiled pipelines on disk by code and constants, not by flags, and
+    would give one that was compiled without the flag for bases.
+    """
     if len(key.spec) != len(kernel.spec):
         raise InvalidArgument(
             f"kernel {kernel.name} takes the specialization words {kernel.spec}, "
             f"got {key.spec}"
         )
-    words = [key.width, *key.spec]
+    constants = dict(enumerate([key.width, *key.spec]))
+    if key.cut:
+        constants[CUT_CONSTANT] = 1
+    words = list(constants.values())
     entries = [
-        {"constantID": index, "offset": 4 * index, "size": 4}
-        for index in range(len(words))
+        {"constantID": constant, "offset": 4 * index, "size": 4}
+        for index, constant in enumerate(constants)
     ]
     return scratch.new(
         "VkSpecializationInfo *",

@@ -17,7 +17,7 @@ from harness.vulkan_door import Door, KeptInstance
 from tosavk import cli
 from tosavk.backends.session import Session, lower_on
 from tosavk.backends.steps import OperatorLost, run_by_operators
-from tosavk.backends.vulkan import _ffi
+from tosavk.backends.vulkan import _ffi, staging
 from tosavk.backends.vulkan import logical as logical_device
 from tosavk.backends.vulkan._ffi import const
 from tosavk.backends.vulkan.options import VulkanOptions
@@ -134,6 +134,7 @@ def test_a_fence_that_never_signals_b42(
     by_operators: str,
 ) -> None:
     monkeypatch.setattr(logical_device, "ABANDON_NS", 200_000_000)
+    monkeypatch.setattr(staging, "COPY_TIMEOUT_NS", 500_000_000)
     door = Stuck()
     instance = KeptInstance(door)
     accelerator = Accelerator(instance.open(vulkan_device, OPTIONS))

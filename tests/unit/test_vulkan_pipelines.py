@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tosavk.backends.vulkan._ffi import Scratch, ffi
 from tosavk.backends.vulkan.blocks import ALIGNMENT_CAP, alignment_of, words
-from tosavk.backends.vulkan.pipelines import group_counts, group_width
+from tosavk.backends.vulkan.pipelines import (
+    PipelineKey,
+    group_counts,
+    group_width,
+    specialization,
+)
 from tosavk.backends.vulkan.records import Limits
 from tosavk.backends.vulkan.spirv import ShaderLibrary, without_preserve
 from tosavk.backends.vulkan.staging import pieces
@@ -22,6 +28,25 @@ LIMITS = Limits(group_count=(65535, 65535, 65535))
 
 def dispatch(columns: int, tiles: int = 1) -> Dispatch:
     return Dispatch("k", (), (), (), columns, tiles, False, 0)
+
+
+def constants_of(key: PipelineKey) -> dict[int, int]:
+    """The specialization constants that the driver gets, by number."""
+    kernel = Kernel(name="k", bindings=("x",), spec=("OP", "TYPE"), params=())
+    scratch = Scratch()
+    info = specialization(scratch, kernel, key)
+    words = ffi.unpack(ffi.cast("uint32_t *", info.pData), info.dataSize // 4)
+    entries = [info.pMapEntries[i] for i in range(info.mapEntryCount)]
+    assert all(entry.size == 4 for entry in entries)
+    return {entry.constantID: words[entry.offset // 4] for entry in entries}
+
+
+def test_pipelines_that_are_cut_differ_by_a_constant() -> None:
+    """Some drivers tell kept pipelines apart by code and constants, not by flags."""
+    whole = constants_of(PipelineKey("k", (7, 3), 64))
+    cut = constants_of(PipelineKey("k", (7, 3), 64, cut=True))
+    assert whole == {0: 64, 1: 7, 2: 3}
+    assert whole.items() < cut.items()
 
 
 @pytest.mark.parametrize(
