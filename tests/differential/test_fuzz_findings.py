@@ -345,7 +345,7 @@ def test_a_device_that_is_lost_while_one_operator_runs_again_is_not_passed_over(
             raise DeviceLost("gone")
         if op.op is not Op.NEGATE:
             return results
-        return [results[0] + np.float32(1)]
+        return [(results[0].astype(np.float32) + 1).astype(np.float32)]
 
     b = Builder()
     b.output(b.exp(b.negate(b.input("x", DType.FP32, (4,)))))
