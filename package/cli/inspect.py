@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tosavk.cli import options as shared
+from tosavk.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -161,11 +162,23 @@ def _lower_for(spec: str, graph: Graph, numerics: Numerics) -> tuple[_Device, Lo
 def _inspect_nvfp4(options: argparse.Namespace, payload: bytes) -> int:
     """Shows an NVFP4 artifact, and the kernel that each device runs it with."""
     from tosavk.backends.nvfp4_report import kernel_reports
+    from tosavk.backends.registry import open_accelerator
     from tosavk.cli import nvfp4
     from tosavk.lowering.nvfp4.artifact import read_program
 
     program = read_program(payload)
-    reports = kernel_reports(nvfp4.usable_specs(), [program])
+    for option, given in (("--shape", options.shape), ("--plan", options.plan)):
+        if given:
+            raise InvalidArgument(
+                f"{option} is for TOSA files; {options.model!r} is an NVFP4 artifact"
+            )
+    if options.backend is None:
+        specs = nvfp4.usable_specs()
+    else:
+        specs = [options.backend]
+        with open_accelerator(options.backend):
+            pass  # what cannot be opened is an error, not a line of the report
+    reports = kernel_reports(specs, [program])
     if options.json:
         shared.write_json("-", nvfp4.inspect_document(program, reports))
         return 0

@@ -25,6 +25,7 @@ from tosavk.cli.options import parse_inputs, plain
 from tosavk.cli.run import file_names
 from tosavk.core.dtypes import DType
 from tosavk.lowering.graph import Op
+from tosavk.lowering.nvfp4.artifact import Projection
 from tosavk.lowering.tosa.builder import Builder
 
 Captured = pytest.CaptureFixture[str]
@@ -153,6 +154,26 @@ def test_devices_and_doctor(capsys: Captured) -> None:
     assert "reference:0" in capsys.readouterr().out
     assert cli.main(["doctor"]) == 0
     assert "numpy" in capsys.readouterr().out
+
+
+def test_inspect_of_an_nvfp4_artifact(
+    gpu_device: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "product"
+    path.write_bytes(Projection(m=3, n=32, k=64).payload())
+    words = ["inspect", str(path), "--backend", gpu_device]
+    assert cli.main([*words, "--json"]) == 0
+    document = parsed(capsys.readouterr().out)
+    assert document["slots"][0]["shape"] == [3, 64]
+    kernels = document["kernels"]
+    assert {kernel["spec"] for kernel in kernels} == {gpu_device}
+    assert all(kernel["kernel"] for kernel in kernels)
+    assert cli.main(words) == 0
+    assert kernels[0]["kernel"] in capsys.readouterr().out
+    assert cli.main([*words[:-1], f"{gpu_device} no"]) == 4
+    for wrong in (["--plan"], ["--shape", "x=1"]):
+        assert cli.main([*words, *wrong]) == 2
+        assert f"{wrong[0]} is for TOSA files" in capsys.readouterr().err
 
 
 def test_doctor_without_a_driver(tmp_path: Path) -> None:
