@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tosavk.differential.result import Comparison, DiffResult, Verdict
+from tosavk.differential.text import counted
 
 _REFERENCE = "reference"
 
@@ -39,8 +40,7 @@ def summary(result: DiffResult) -> str:
         )
     text = f"{len(ran)} backends ({', '.join(ran)}): "
     if result.verdict is Verdict.DIFFERENT:
-        count = len(result.findings)
-        text += f"{count} finding{'s' * (count != 1)}"
+        text += counted(len(result.findings), "finding")
         faults = [f"{r.label} {r.ending}" for r in result.runs if r.ending.is_fault]
         if faults:
             text += f"; {', '.join(faults)}"
@@ -58,7 +58,9 @@ def summary(result: DiffResult) -> str:
     elif exact:
         parts.append("the devices differ by known exceptions only")
     if result.operators:
-        parts.append(f"all {len(result.operators)} operators agree on equal inputs")
+        count = len(result.operators)
+        which = "the operator agrees" if count == 1 else f"all {count} operators agree"
+        parts.append(f"{which} on equal inputs")
     against = [c for c in result.outputs if c.right == _REFERENCE]
     if against and all(c.outcome == "equal" for c in against):
         parts.append("the outputs are equal to the reference's")

@@ -1,4 +1,4 @@
-"""Single elements as text: decimal digits that give the value again, and its bits."""
+"""Numbers as text: elements with all their digits or bits, and counts of things."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def hexadecimal(element: np.generic) -> str:
     """The bits, with all leading zeros."""
     array = np.asarray(element)
     return f"0x{int(bits_of(array)):0{2 * array.dtype.itemsize}x}"
+
+
+def counted(number: int, noun: str) -> str:
+    """How many there are of something: "1 finding", "2 findings"."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -12,6 +12,7 @@ from tosavk.differential.campaign.run import CampaignResult
 from tosavk.differential.report import render as render_model
 from tosavk.differential.result import DiffResult, Verdict
 from tosavk.differential.summary import summary as model_summary
+from tosavk.differential.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,13 @@ def summary(result: CampaignResult) -> str:
         parts.append(f"{agreed} of {len(verdicts)} models agree")
     for item in result.fuzzed:
         parts.append(
-            f"{item.programs} random programs on {item.spec}, "
-            f"{len(item.findings)} findings"
+            f"{counted(item.programs, 'random program')} on {item.spec}, "
+            f"{counted(len(item.findings), 'finding')}"
         )
     if result.not_run:
-        parts.append(f"{len(result.not_run)} tasks have not run")
-    return f"{len(result.plan.devices)} devices: {'; '.join(parts) or 'nothing ran'}."
+        parts.append(f"not run: {counted(len(result.not_run), 'task')}")
+    devices = counted(len(result.plan.devices), "device")
+    return f"{devices}: {'; '.join(parts) or 'nothing ran'}."
 
 
 def cell(model: DiffResult, spec: str) -> tuple[str, str]:

@@ -150,6 +150,7 @@ def show(console: Console, result: CampaignResult) -> None:
     from tosavk.cli.console import BAD, GOOD, SOFT, WARN, Cell, Column, say, show_table
     from tosavk.differential.campaign.report import cell, summary
     from tosavk.differential.result import Verdict
+    from tosavk.differential.text import counted
 
     styles = {"ok": GOOD, "no": BAD, "warn": WARN}
     if result.models:
@@ -167,7 +168,8 @@ def show(console: Console, result: CampaignResult) -> None:
             say(console, f"{Path(model.model).name}: {finding.text}", BAD)
     for item in result.fuzzed:
         style = BAD if item.findings else ""
-        text = f"{item.programs} random programs, {len(item.findings)} findings"
+        programs = counted(item.programs, "random program")
+        text = f"{programs}, {counted(len(item.findings), 'finding')}"
         say(console, f"{item.spec}: {text}", style)
         for found in item.findings[:3]:
             say(console, f"  {found['text']}", BAD)

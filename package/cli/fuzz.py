@@ -175,6 +175,7 @@ def show(console: Console, result: Result) -> None:
     """Prints what was covered and what was found."""
     from tosavk.cli.console import BAD, GOOD, SOFT, WARN, Column, say, show_table
     from tosavk.differential.fuzz.coverage import summary
+    from tosavk.differential.text import counted
 
     console.print()
     rows = summary(list(result.coverage.points))
@@ -206,13 +207,15 @@ def show(console: Console, result: Result) -> None:
         where = f" in {filed.folder}" if filed.folder else ""
         say(
             console,
-            f"{filed.key}: {len(filed.graphs)} programs, first {filed.graphs[0]}; "
-            f"reduced to {filed.operators} operators, {filed.elements} elements{where}",
+            f"{filed.key}: {counted(len(filed.graphs), 'program')}, first "
+            f"{filed.graphs[0]}; reduced to {counted(filed.operators, 'operator')}, "
+            f"{counted(filed.elements, 'element')}{where}",
         )
-    verdict = f"{len(result.findings)} findings" if result.findings else "all agree"
+    found = len(result.findings)
+    verdict = counted(found, "finding") if found else "all agree"
     say(
         console,
-        f"{result.done} programs of seed {result.request.seed}, "
+        f"{counted(result.done, 'program')} of seed {result.request.seed}, "
         f"{result.rate:.0f} a minute, {result.exceptions} known exceptions, "
         f"{result.unpredictable} open results, {result.validated} under "
         f"synchronization validation: {verdict}",

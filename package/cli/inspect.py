@@ -57,6 +57,7 @@ def main(options: argparse.Namespace) -> int:
     source = read_model(options.model)
     if isinstance(source, bytes) and source.startswith(b"VKNV"):
         return _inspect_nvfp4(options, source)
+    shared.load_custom(options.custom)
     graph = load_graph(source, shapes=shapes)
     refused = {a.operator.index: a.reason for a in admissions(graph) if a.reason}
     plans: tuple[Plan, ...] = ()
@@ -197,9 +198,10 @@ def _show(
     plans: Sequence[Plan],
 ) -> None:
     from tosavk.cli.console import BAD, say, size
+    from tosavk.differential.text import counted
 
     block = graph.main
-    say(console, f"  TOSA {graph.version}, {len(block.operators)} operators")
+    say(console, f"  TOSA {graph.version}, {counted(len(block.operators), 'operator')}")
     for title, names in (("input", block.inputs), ("output", block.outputs)):
         for name in names:
             say(console, f"  {title} {name}: {_brief(block.tensors[name])}")
