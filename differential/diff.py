@@ -41,6 +41,7 @@ from tosavk.differential.result import (
 )
 from tosavk.differential.sides import Party, Sample, Side, ending_of
 from tosavk.differential.windows import Window, windows
+from tosavk.lowering.custom import custom
 from tosavk.lowering.tosa.writer import write_graph
 
 __all__ = ["DiffRequest", "Given", "Watch", "diff"]
@@ -288,7 +289,9 @@ class _Lab:
         request = self._request
         assert request.children is not None
         model = Path(request.source)
-        if not request.source:
+        # Other processes do not know the CUSTOM operators of this one; in its graph
+        # there are none left.
+        if not request.source or custom.names:
             model = self._folder / "model.tosa"
             model.write_bytes(write_graph(request.graph))
         for number, (label, spec) in enumerate(_labelled(request.backends)):
@@ -297,7 +300,7 @@ class _Lab:
                 spec,
                 folder=self._folder / f"side{number}",
                 model=model,
-                shapes=request.shapes if request.source else {},
+                shapes=request.shapes if model == Path(request.source) else {},
                 numerics=request.numerics,
                 children=request.children,
                 optional=request.optional,

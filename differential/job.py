@@ -18,6 +18,7 @@ from tosavk.differential.childside import Children
 from tosavk.differential.diff import DiffRequest, Progress, diff
 from tosavk.differential.generators import Generator
 from tosavk.differential.process import DEFAULT_LIMIT_S
+from tosavk.lowering.custom import custom
 from tosavk.lowering.graph import Graph
 from tosavk.lowering.program import load_graph
 
@@ -34,6 +35,7 @@ _KEYS = frozenset(
         "optional",
         "repeats",
         "limit_s",
+        "custom",
     }
 )
 
@@ -46,7 +48,8 @@ def run_job(
     Args:
         job: `model` (a path) and `backends`; optional `shapes` (name to list), `seed`,
             `samples`, `generator`, `numerics`, `node_by_node`, `optional`, `repeats`
-            and `limit_s`, as in `DiffRequest` and `Children`.
+            and `limit_s`, as in `DiffRequest` and `Children`; `custom`, a list of what
+            `tosavk.custom.load` is to import.
         progress: told what is under way.
 
     Returns:
@@ -74,6 +77,8 @@ def request_of(job: Mapping[str, object]) -> DiffRequest:
                 "dict[str, list[int]]", job.get("shapes", {})
             ).items()
         }
+        for name in cast("list[str]", job.get("custom", [])):
+            custom.load(str(name))
         graph, digest = read_program(model, shapes)
         return DiffRequest(
             graph=graph,

@@ -34,7 +34,7 @@ def check_operator(op: Operator, block: Block) -> None:
         domain, name = custom_name(op)
         raise AdmissionError(
             f"{op}: CUSTOM operator {name!r} of domain {domain!r} is unknown; register "
-            "its meaning (tosavk.custom.register)",
+            "its meaning (tosavk.custom.register, on the command line --custom)",
             kind=Kind.UNSUPPORTED_OPERATOR,
             operator=op,
         )

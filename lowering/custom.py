@@ -73,6 +73,11 @@ class CustomOperators:
         """An empty registry."""
         self._meanings: dict[tuple[str, str], Meaning] = {}
 
+    @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """Domain and name of each operator that has a meaning."""
+        return tuple(self._meanings)
+
     def register(self, domain: str, name: str) -> Callable[[Meaning], Meaning]:
         """Registers the decorated function as the meaning of an operator.
 
@@ -107,6 +112,41 @@ class CustomOperators:
             raise InvalidArgument(
                 f"CUSTOM operator {name!r} of domain {domain!r} is not registered"
             )
+
+    def update(self, others: CustomOperators) -> None:
+        """Takes the operators of another registry over.
+
+        Raises:
+            InvalidArgument: one of them has another meaning already; nothing is taken.
+        """
+        for key, meaning in others._meanings.items():
+            if self._meanings.get(key, meaning) is not meaning:
+                raise InvalidArgument(
+                    f"CUSTOM operator {key[1]!r} of domain {key[0]!r} is registered "
+                    "already; unregister it first"
+                )
+        self._meanings.update(others._meanings)
+
+    def load(self, name: str) -> None:
+        """Imports a module that registers operators; again is fine.
+
+        Its code runs in this process, so name only what you trust.
+
+        Args:
+            name: a module ("ops" or "package.ops") or the path of a Python file
+                ("ops.py"), which registers with `tosavk.custom`; or such a name with a
+                colon and an object of the module, which is a registry of its own:
+                "package.ops:operators".
+
+        Raises:
+            InvalidArgument: it cannot be imported, or registers nothing.
+        """
+        # What needs no modules of users pays nothing for them.
+        from tosavk.lowering.custom_modules import registry_of
+
+        found = registry_of(name)
+        if found is not self:
+            self.update(found)
 
     def meaning(self, operator: Operator) -> Meaning | None:
         """The meaning of a CUSTOM operator, or None."""

@@ -111,6 +111,7 @@ def _request(options: argparse.Namespace) -> DiffRequest:
     from tosavk.differential.job import read_program
 
     shapes = shared.parse_shapes(options.shape)
+    shared.load_custom(options.custom)
     graph, digest = read_program(options.model, shapes)
     always, runs = diff_inputs.given_runs(options, graph.main.inputs)
     return DiffRequest(
@@ -166,6 +167,8 @@ def command(options: argparse.Namespace) -> tuple[str, ...]:
         words += ["--backend", spec]
     for item in options.shape:
         words += ["--shape", item]
+    for item in options.custom:
+        words += ["--custom", item]
     words += [*diff_inputs.words(options), "--numerics", options.numerics]
     if options.node_by_node:
         words.append("--node-by-node")

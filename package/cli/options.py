@@ -18,9 +18,17 @@ if TYPE_CHECKING:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL and --shape."""
+    """MODEL, --shape and --custom."""
     parser.add_argument("model", metavar="MODEL", help="a TOSA flatbuffer (.tosa)")
     add_shapes(parser)
+    parser.add_argument(
+        "--custom",
+        action="append",
+        default=[],
+        metavar="M",
+        help="import this module or file (ops, ops.py, ops:registry), which gives "
+        "CUSTOM operators their meaning; its code runs (repeatable)",
+    )
 
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +40,19 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x2x3",
         help="shape of an input whose dimensions the file leaves open (repeatable)",
     )
+
+
+def load_custom(names: Sequence[str]) -> None:
+    """Imports what --custom names.
+
+    Raises:
+        InvalidArgument: it cannot be imported, or registers nothing.
+    """
+    if names:
+        from tosavk.lowering.custom import custom
+
+        for name in names:
+            custom.load(name)
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:

@@ -71,6 +71,7 @@ def main(options: argparse.Namespace) -> int:
     folder = Path(options.out or f"{Path(options.model).stem}-reduced")
     shared.make_folder(folder)
     with steps("reading the model") as step:
+        shared.load_custom(options.custom)
         graph = load_graph(
             read_model(options.model), shapes=shared.parse_shapes(options.shape)
         )

@@ -73,6 +73,7 @@ def main(options: argparse.Namespace) -> int:
     folder = Path(options.output_dir) if options.output_dir else None
     with steps("reading the model") as step:
         begin = time.perf_counter()
+        shared.load_custom(options.custom)
         graph = load_graph(read_model(options.model), shapes=shapes)
         block = graph.main
         specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
