@@ -249,8 +249,8 @@ class ReferenceProgram:
                 place.allocation.read(place.offset, memoryview(raw))
                 inputs[slot.name] = unpack(slot.dtype, raw, slot.shape)
         evaluator = Evaluator(self.graph, Precision.NATIVE, variables=self.variables)
-        main = self.graph.main
-        values = evaluator.block(main, inputs, keep=main.outputs)
+        wanted = {s.name for s in self.slots if s.role is not SlotRole.INPUT}
+        values = evaluator.block(self.graph.main, inputs, keep=wanted)
         del inputs
         for slot, place in zip(self.slots, bound, strict=True):
             if slot.role is not SlotRole.INPUT:
