@@ -5,6 +5,7 @@ So it is known who it was, what the others gave is kept, and these are compared.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Self
 from tosavk.core.errors import InitError
 from tosavk.differential.fuzz.bench import Judged
 from tosavk.differential.fuzz.finding import Finding, Key, Kind
+from tosavk.differential.fuzz.judge import COMPARING
 from tosavk.differential.fuzz.remote import (
     Died,
     RemoteBench,
@@ -56,6 +58,7 @@ class Standing:
         stderr: the end of what it wrote to standard error.
         judged: what is said of it alone, beside the reference where that takes part.
         results: folder with what the program gave (`files.write_outputs`), or None.
+        comparing: whether the process ended while results were compared.
     """
 
     party: Party
@@ -64,6 +67,7 @@ class Standing:
     stderr: str = ""
     judged: Judged = Judged(())  # noqa: RUF009 - frozen
     results: Path | None = None
+    comparing: bool = False
 
     @property
     def ending(self) -> str:
@@ -107,6 +111,7 @@ class Apart:
         self._suspect = suspect
         self._files = tempfile.TemporaryDirectory(prefix="tosavk-apart-")
         self._folder = Path(self._files.name)
+        self._numbers = itertools.count()
         self._bench: RemoteBench | None = None
         self.died: Died | None = None
         try:
@@ -157,10 +162,17 @@ class Apart:
         found = self._round(
             [[party, *rules] for party in devices] + [[p] for p in rules]
         )
-        if any(s.party.is_reference and s.kind is not None for s in found):
-            alone = self._round([[party] for party in devices])
-            found = [*alone, *(s for s in found if s.party.is_reference)]
-        return tuple(found)
+        if not rules:
+            return tuple(found)
+        *found, reference = found
+        doubtful = [s for s in found if s.comparing]
+        again = {s.party: s for s in self._round([[s.party] for s in doubtful])}
+        # What lives without the reference did not end the process.
+        blamed = [s for s in doubtful if again[s.party].kind is None]
+        if blamed and reference.kind is None:
+            text = f"judging {blamed[0].party.label}: {blamed[0].text}"
+            reference = replace(blamed[0], party=reference.party, text=text)
+        return (*(again.get(s.party, s) for s in found), reference)
 
     def _round(self, groups: Sequence[Sequence[Party]]) -> list[Standing]:
         """The first of each group in a process, all at the same time."""
@@ -168,7 +180,8 @@ class Apart:
         with ThreadPoolExecutor(max(1, len(groups))) as pool:
             try:
                 waiting: list[Future[Standing]] = []
-                for number, group in enumerate(groups):
+                for group in groups:
+                    number = next(self._numbers)
                     hung = self._suspect == group[0].label
                     limit = self._wanted.limit_s
                     process = Process(
@@ -186,22 +199,20 @@ class Apart:
 
     def _one(self, process: Process, group: Sequence[Party], keep: Path) -> Standing:
         party = group[0]
-        at = ""
-
-        def watch(text: str) -> None:
-            nonlocal at
-            at = text
-
+        heard = [""]
         try:
-            process.ask(wanted_of(self._wanted, group).question(), watch)
-            at = ""
-            answer = process.ask(self._ask(keep), watch)
-        except ProcessEnded as error:
-            text = ending_text(error, at)
-            return Standing(party, kind_of(error), text, error.stderr)
-        except Refused as error:
-            text = ending_text(error, at)
-            return Standing(party, kind_of(error), text, process.stderr_tail())
+            question = wanted_of(self._wanted, group).question()
+            process.ask(question, heard.append)
+            heard.append("")
+            answer = process.ask(self._ask(keep), heard.append)
+        except (ProcessEnded, Refused) as error:
+            return Standing(
+                party,
+                kind_of(error),
+                ending_text(error, heard[-1]),
+                process.stderr_tail(),
+                comparing=heard[-1] == COMPARING,
+            )
         return Standing(
             party,
             stderr=process.stderr_tail(),

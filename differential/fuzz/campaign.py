@@ -264,7 +264,9 @@ class _Campaign:
         ]
         rules = [s.party for s in standings if s.party.is_reference and s.kind is None]
         assert isinstance(self._bench, RemoteBench)
-        wanted = wanted_of(self._bench.wanted, [first.party, *rules])
+        wanted = self._bench.wanted
+        if not first.party.is_reference:
+            wanted = wanted_of(wanted, [first.party, *rules])
         death = Died(first.kind, text, first.party.label, "\n".join(parts))
         labels = tuple(s.party.label for s in dead)
         self._ended(index, death, standings, wanted=wanted, labels=labels)

@@ -38,6 +38,7 @@ from tosavk.lowering.lower import Lowered, lower_graph
 from tosavk.lowering.program import expose, intermediates
 
 __all__ = [
+    "COMPARING",
     "Finding",
     "Judge",
     "Key",
@@ -49,6 +50,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.generic]
+
+COMPARING = "the comparison"
+"""What is at work when no backend is."""
 
 
 _PLAN_KINDS = (Kind.BARRIER, Kind.ARENA, Kind.REFUSED)
@@ -324,7 +328,7 @@ class _Run:
             for lane in lanes:
                 lane.outputs = outputs[lane.label][number]
                 lane.tensors = {**sample, **tensors[lane.label][number]}
-            self._judge.watch("comparing")
+            self._judge.watch(COMPARING)
             self._compare_operators(lanes, number)
             if self._flows is not None:
                 self._compare_flows(self._flows, lanes, number)

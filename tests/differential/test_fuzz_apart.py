@@ -251,6 +251,29 @@ def test_what_ends_only_a_process_of_several_is_said(
     assert result.coverage.points
 
 
+def test_what_ends_while_the_reference_judges_is_not_blamed_on_a_device(
+    tmp_path: Path, first: int
+) -> None:
+    more = """
+from tosavk.differential import operators
+def expect(*words, **more):
+    say()
+    os.abort()
+operators.__dict__["expect"] = expect
+"""
+    result = run(tmp_path, first, "good", "well", "reference", more=more)
+    (filed,) = result.findings.values()
+    assert (filed.key.kind, filed.backends) == (Kind.CRASHED, ("reference",))
+    assert "reference: judging good: the process was ended by SIGABRT" in filed.text
+    assert "while the comparison was at work" in filed.text
+    document = described(filed)
+    assert "driver: last words" in document["stderr"]
+    kept = {i["label"]: i["results"] for i in document["apart"]}
+    assert kept["good"]
+    assert len(kept["good"]) == len(kept["well"])
+    assert result.coverage.points
+
+
 def test_another_backend_with_the_same_finding_is_named_too(
     tmp_path: Path, first: int
 ) -> None:
