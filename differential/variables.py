@@ -13,9 +13,11 @@ DRIVER_VARIABLES = (
     "VK_LAYER_PATH",
     "VK_ADD_LAYER_PATH",
     "VK_INSTANCE_LAYERS",
-    "WGPUPY_WGPU_ADAPTER_NAME",
+    "WGPU_LIB_PATH",
+    "MVK_CONFIG_FAST_MATH_ENABLED",
     "TOSAVK_DEVICE",
     "TOSAVK_DISABLE",
+    "TOSAVK_SUBMISSION_WORK",
 )
 """Variables that choose drivers and layers, and what of a device is used."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tosavk.backends.vulkan._ffi import Calls, Cdata, Scratch
@@ -10,7 +10,14 @@ from tosavk.backends.vulkan.instance import open_instance
 from tosavk.backends.vulkan.memory import DEVICE_LOCAL, MemoryHeap
 from tosavk.backends.vulkan.probe import read_records
 from tosavk.backends.vulkan.records import DeviceRecord
-from tosavk.backends.vulkan.suitability import matrix_2_lack, matrix_lack, select
+from tosavk.backends.vulkan.suitability import (
+    int8_dot_lack,
+    matrix_2_lack,
+    matrix_lack,
+    select,
+    subgroup_lack,
+)
+from tosavk.core.switches import environment_switches
 
 BUDGET = "VK_EXT_memory_budget"
 
@@ -62,14 +69,19 @@ def enabled_features(record: DeviceRecord) -> frozenset[str]:
         for name in (
             "timeline_semaphore",
             "buffer_device_address",
-            "subgroup_size_control",
-            "compute_full_subgroups",
-            "integer_dot_product",
             # An execution mode of modules; nothing switches it on.
             "signed_zero_inf_nan_preserve",
         )
         if getattr(features, name)
     }
+    if not int8_dot_lack(record):
+        found.add("integer_dot_product")
+    if not subgroup_lack(record):
+        found |= {
+            name
+            for name in ("subgroup_size_control", "compute_full_subgroups")
+            if getattr(features, name)
+        }
     if not matrix_lack(record):
         found |= {
             "cooperative_matrix",
@@ -96,6 +108,7 @@ def describe(selector: str | None = None) -> dict[str, Any]:
     with open_instance(None, validation=False) as instance:
         found = read_records(instance)
         record = select([record for record, _ in found], selector)
+        record = replace(record, switches=environment_switches())
         heaps = _heaps(instance.calls, found[record.index][1], record)
     return document(record, heaps)
 

@@ -26,7 +26,12 @@ from tosavk.backends.vulkan.records import (
     PORTABILITY_SUBSET,
     DeviceRecord,
 )
-from tosavk.backends.vulkan.suitability import matrix_2_lack, matrix_lack
+from tosavk.backends.vulkan.suitability import (
+    int8_dot_lack,
+    matrix_2_lack,
+    matrix_lack,
+    subgroup_lack,
+)
 from tosavk.backends.vulkan.validation import UNSAID_IMPORT
 from tosavk.core import logs
 from tosavk.core.errors import (
@@ -310,12 +315,13 @@ def _create(
     scratch = Scratch()
     features = record.features
     matrices = not matrix_lack(record)
+    subgroups = not subgroup_lack(record)
     v13 = scratch.struct(
         "VkPhysicalDeviceVulkan13Features",
         synchronization2=1,
-        subgroupSizeControl=int(features.subgroup_size_control),
-        computeFullSubgroups=int(features.compute_full_subgroups),
-        shaderIntegerDotProduct=int(features.integer_dot_product),
+        subgroupSizeControl=int(subgroups and features.subgroup_size_control),
+        computeFullSubgroups=int(subgroups and features.compute_full_subgroups),
+        shaderIntegerDotProduct=int(not int8_dot_lack(record)),
     )
     v12 = scratch.struct(
         "VkPhysicalDeviceVulkan12Features",

@@ -4,6 +4,7 @@ import functools
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import pytest
 import tosavk
 from harness import devices
 from harness.running import Array, Devices, same_values
+from harness.vulkan_door import open_device
 from tosavk.backends.session import load
+from tosavk.backends.vulkan._ffi import Function, ffi, structure_type
+from tosavk.backends.vulkan.options import VulkanOptions
 from tosavk.cli import main
 from tosavk.core.dtypes import DType
 from tosavk.core.switches import SWITCHES, SwitchWarning
@@ -136,3 +140,37 @@ def test_inspect_says_that_dots_are_used(
 def test_an_unknown_switch_of_the_api_warns() -> None:
     with pytest.warns(SwitchWarning, match="no-such-thing"):
         tosavk.open("reference", disable=["no-such-thing"]).close()
+
+
+def test_what_is_switched_off_is_not_enabled(
+    vulkan_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled: list[dict[str, bool]] = []
+    names = ("subgroupSizeControl", "computeFullSubgroups", "shaderIntegerDotProduct")
+    kind = "VkPhysicalDeviceVulkan13Features"
+
+    def wrap(name: str, function: Function) -> Function:
+        def seen(physical: Any, info: Any, *rest: Any) -> Any:  # noqa: ANN401 - C data
+            node = info.pNext
+            while ffi.cast("VkBaseInStructure *", node).sType != structure_type(kind):
+                node = ffi.cast("VkBaseInStructure *", node).pNext
+            features = ffi.cast(f"{kind} *", node)
+            enabled.append({n: bool(getattr(features, n)) for n in names})
+            return function(physical, info, *rest)
+
+        return seen if name == "vkCreateDevice" else function
+
+    for switches in ((), ("no-int8-dot",), ("no-subgroup",)):
+        options = VulkanOptions(pipeline_cache=False, switches=frozenset(switches))
+        open_device(vulkan_device, wrap=wrap, options=options).close()
+    every, no_dot, no_subgroup = enabled
+    assert no_dot == every | {"shaderIntegerDotProduct": False}
+    assert no_subgroup == every | dict.fromkeys(names[:2], False)
+    assert every["shaderIntegerDotProduct"]
+    monkeypatch.setenv("TOSAVK_DISABLE", "no-int8-dot")
+    about = tosavk.describe(vulkan_device)
+    assert about["switches"] == ["no-int8-dot"]
+    assert about["features"]["integer_dot_product"] == {
+        "available": True,
+        "enabled": False,
+    }
