@@ -19,6 +19,7 @@ from tosavk.core.plan import Numerics
 from tosavk.lowering.builder import CONSTANT_OPS
 from tosavk.lowering.folding import fold
 from tosavk.lowering.graph import Graph, Op, Operator
+from tosavk.lowering.late import LateChecks
 from tosavk.lowering.lower import live_operators, lower_graph
 from tosavk.lowering.single import single
 
@@ -71,7 +72,8 @@ def run_by_operators(
         An array for every output, by name.
 
     Raises:
-        InvalidArgument: an input is missing or has a wrong type or shape.
+        InvalidArgument: an input is missing or has a wrong type or shape, or an
+            operator must not be given a value that is given, or was computed.
         OperatorLost: the device was lost; the error names the operator.
         DeadlineExpired: an operator did not end in time; the error names it.
         Unsupported: the program keeps state.
@@ -83,6 +85,7 @@ def run_by_operators(
         raise Unsupported("a program with variables cannot be run operator by operator")
     live = live_operators(block)
     constants = dict(fold(block, live))
+    LateChecks.of(block, live).check(constants)
     values: dict[str, Array] = {}
     for name in block.inputs:
         if name not in inputs:
@@ -97,6 +100,8 @@ def run_by_operators(
     for op in work:
         progress(str(op))
         operands = {name: values[name] for name in op.inputs if name in values}
+        # In a program of its own all of them are inputs.
+        LateChecks.of(block, (op,)).check(operands)
         alone = single(op, block, graph, operands, constants)
         limits = accelerator.device.plan_limits
         lowered = lower_graph(alone, limits=limits, numerics=numerics)

@@ -9,7 +9,7 @@ operands with a value that would break a rule are looked at.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from tosavk.core.dtypes import DType, pack_serialized
 from tosavk.lowering.errors import VerifyError
 from tosavk.lowering.graph import Block, Operator, Tensor
 from tosavk.lowering.operators import SPECS
-from tosavk.lowering.operators.spec import Call, no_check
+from tosavk.lowering.operators.spec import Call, Origin, no_check
 
 Values = Mapping[str, NDArray[np.generic]]
 
@@ -32,11 +32,13 @@ class LateChecks:
         tensors: the tensors of these operators.
         operators: those that have a rule about such operands.
         names: the operands whose values are needed, in order.
+        inputs: those tensors that are inputs of the block.
     """
 
     tensors: Mapping[str, Tensor]
     operators: tuple[Operator, ...]
     names: tuple[str, ...]
+    inputs: frozenset[str]
 
     @classmethod
     def of(
@@ -52,7 +54,8 @@ class LateChecks:
                 names.update(dict.fromkeys(operands))
         wanted = {n for op in found for n in (*op.inputs, *op.outputs)}
         tensors = {n: t for n, t in block.tensors.items() if n in wanted}
-        return cls(tensors, tuple(found), tuple(names))
+        inputs = frozenset(block.inputs) & wanted
+        return cls(tensors, tuple(found), tuple(names), inputs)
 
     def check(self, values: Values) -> None:
         """Checks values.
@@ -65,7 +68,7 @@ class LateChecks:
         """
         for op in self.operators:
             if any(name in values for name in op.inputs):
-                _apply(op, self.tensors, values)
+                _apply(op, self.tensors, values, self.inputs)
 
 
 def late_operands(op: Operator, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -108,9 +111,19 @@ def _breaks(op: Operator, tensors: Mapping[str, Tensor], values: Values) -> bool
     return False
 
 
-def _apply(op: Operator, tensors: Mapping[str, Tensor], values: Values) -> None:
+def _apply(
+    op: Operator,
+    tensors: Mapping[str, Tensor],
+    values: Values,
+    inputs: Container[str] = (),
+) -> None:
     spec = SPECS[op.op]
     operands: list[Tensor] = []
+    origins = {
+        name: Origin.INPUT if name in inputs else Origin.COMPUTED
+        for name in op.inputs
+        if tensors[name].data is None
+    }
     for position, name in enumerate(op.inputs):
         tensor = tensors[name]
         if spec.input(position).constant and name in values:
@@ -118,4 +131,5 @@ def _apply(op: Operator, tensors: Mapping[str, Tensor], values: Values) -> None:
             tensor = dataclasses.replace(tensor, data=data)
         operands.append(tensor)
     results: Sequence[DType] = [tensors[name].dtype for name in op.outputs]
-    spec.constants(Call(op, tuple(operands), tuple(results)))
+    call = Call(op, tuple(operands), tuple(results), origins=origins)
+    spec.constants(call)

@@ -114,7 +114,7 @@ def check_rescale(call: Call) -> None:
 
 
 def check_rescale_constants(call: Call) -> None:
-    """Zero points, multipliers and shifts, as far as they are constants."""
+    """Zero points, multipliers and shifts, as far as they are known."""
     for position, flag in ((3, "input_unsigned"), (4, "output_unsigned")):
         value = call.value(position)
         dtype = call.dtype(position)
@@ -128,16 +128,16 @@ def check_rescale_constants(call: Call) -> None:
         if zero_point and not (unsigned16 and zero_point == 1 << 15):
             allowed = "0 or 32768" if unsigned16 else "0"
             name = f"unsigned {dtype.name}" if unsigned16 else dtype.name
-            raise call.bad_constant(
+            raise call.bad_value(
                 position, f"is {zero_point}; a zero point of {name} must be {allowed}"
             )
     multiplier, shift = call.value(1), call.value(2)
     if multiplier is not None and int(multiplier.min()) < 0:
-        raise call.bad_constant(1, "has a negative multiplier")
+        raise call.bad_value(1, f"has a negative multiplier, {int(multiplier.min())}")
     if shift is not None:
         least, most = int(shift.min()), int(shift.max())
         if least < 2 or most > 62:
-            raise call.bad_constant(2, f"has shifts {least}..{most}, not 2..62")
+            raise call.bad_value(2, f"has shifts {least}..{most}, not 2..62")
 
 
 def rescale(call: Call) -> tuple[Shape, ...]:

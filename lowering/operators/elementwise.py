@@ -84,7 +84,7 @@ def check_shift_amounts(call: Call) -> None:
     least, most = int(amounts.min()), int(amounts.max())
     if least < 0 or most >= bits:
         bad = least if least < 0 else most
-        raise call.bad_constant(
+        raise call.bad_value(
             1, f"shifts by {bad}; {call.dtype(0).name} can shift by 0 to {bits - 1}"
         )
 
@@ -97,9 +97,9 @@ def check_mul_shift(call: Call) -> None:
     shift = int(value.reshape(-1)[0])
     if call.dtype(0) is DType.INT32:
         if not 0 <= shift <= 63:
-            raise call.bad_constant(2, f"is {shift}; the shift of MUL is 0 to 63")
+            raise call.bad_value(2, f"is {shift}; the shift of MUL is 0 to 63")
     elif shift:
-        raise call.bad_constant(
+        raise call.bad_value(
             2, f"is {shift}; MUL of {call.dtype(0).name} must have shift 0"
         )
 
@@ -112,7 +112,7 @@ def check_zero_points(call: Call, *positions: int) -> None:
         value = call.value(position)
         # Both signs of a float zero are zero.
         if value is not None and np.any(value.astype(np.float64) != 0):
-            raise call.bad_constant(
+            raise call.bad_value(
                 position,
                 f"is {value.reshape(-1)[0]}; a zero point of "
                 f"{call.dtype(position).name} must be 0",

@@ -40,6 +40,14 @@ class OperandKind(enum.Enum):
     ANY = "tensor or shape"
 
 
+class Origin(enum.StrEnum):
+    """Where the value of an operand comes from, as messages say it."""
+
+    CONSTANT = "constant"
+    INPUT = "input"
+    COMPUTED = "computed tensor"
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand of an operator.
@@ -95,12 +103,14 @@ class Call:
         inputs: its input tensors; those with `data` are compile-time constants.
         outputs: its declared output types.
         regions: the signatures of the regions it calls, by name.
+        origins: where values of inputs come from that are no constants of the file.
     """
 
     operator: Operator
     inputs: tuple[Tensor, ...]
     outputs: tuple[DType, ...] = ()
     regions: Mapping[str, Signature] = field(default_factory=dict[str, Signature])
+    origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
 
     def dtype(self, position: int) -> DType:
         """Type of an input."""
@@ -118,7 +128,7 @@ class Call:
         return shape
 
     def value(self, position: int) -> NDArray[np.generic] | None:
-        """Value of an input that is a compile-time constant, else None."""
+        """Value of an input where it is known, as that of a constant is, else None."""
         tensor = self.inputs[position]
         if tensor.data is None or tensor.shape is None:
             return None
@@ -199,12 +209,12 @@ class Call:
         """An error about a shape."""
         return self.error(Kind.INVALID_SHAPE, message, operand)
 
-    def bad_constant(self, operand: int, message: str) -> VerifyError:
-        """An error about the value of a constant input."""
+    def bad_value(self, operand: int, message: str) -> VerifyError:
+        """An error about the value of an input: a constant, or one of run time."""
+        name = self.inputs[operand].name
+        origin = self.origins.get(name, Origin.CONSTANT)
         return self.error(
-            Kind.INVALID_CONSTANT_DATA,
-            f"constant {self.inputs[operand].name!r} {message}",
-            operand,
+            Kind.INVALID_CONSTANT_DATA, f"{origin.value} {name!r} {message}", operand
         )
 
 
@@ -230,7 +240,7 @@ class OperatorSpec:
         rows: the allowed combinations of types.
         shapes: gives the shapes of the outputs, and checks those of the inputs.
         attributes: checks the attributes.
-        constants: checks the values of constant inputs.
+        constants: checks the values of inputs, as far as they are known.
         types: gives the types of the outputs where rows cannot.
         variadic: whether the last input and output may occur any number of times.
         least_inputs: how many inputs it has at least; all that are listed by default.

@@ -161,16 +161,18 @@ CASES = {
 }
 
 FORBIDDEN: tuple[tuple[str, str, float, str], ...] = (
-    ("negate int16", "x1", 3, "NEGATE .*'{}1'.* 3"),
-    ("negate fp16", "x2", 0.5, "NEGATE .*'{}2'.*0.5"),
-    ("float convolution", "x3", 1, "CONV2D .*'{}3'.* 1"),
-    ("mul shift 31", "x2", 64, "MUL .*'{}2'.* 64"),
-    ("mul int8", "x2", 1, "MUL .*'{}2'.* 1"),
-    ("rescale", "x1", -1, "RESCALE .*'{}1'.*negative"),
-    ("rescale", "x2", 1, "RESCALE .*'{}2'.* 1"),
+    ("negate int16", "x1", 3, "NEGATE .*: {}1' is 3;"),
+    ("negate fp16", "x2", 0.5, "NEGATE .*: {}2' is 0.5;"),
+    ("float convolution", "x3", 1, "CONV2D .*: {}3' is 1"),
+    ("mul shift 31", "x2", 64, "MUL .*: {}2' is 64;"),
+    ("mul int8", "x2", 1, "MUL .*: {}2' is 1;"),
+    ("rescale", "x1", -1, "RESCALE .*: {}1' has a negative multiplier, -1"),
+    ("rescale", "x2", 1, "RESCALE .*: {}2' has shifts 1..1,"),
 )
-"""Case, operand, a value that it must not have, and the message; {} is "x" for operands
-that are inputs and "made" for computed ones."""
+"""Case, operand, a value that it must not have, and the message; {} is `GIVEN` for
+operands that are inputs and `MADE` for computed ones."""
+
+GIVEN, MADE = "input 'x", "computed tensor 'made"
 
 
 def computed(case: Case, *, region: bool) -> tuple[Graph, dict[str, Array]]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from harness.dynamic import CASES, FORBIDDEN, I16, Case, computed
+from harness.dynamic import CASES, FORBIDDEN, GIVEN, I16, MADE, Case, computed
 from harness.running import Array, Devices, same_values
 from tosavk.backends.loaded import slot_domain
 from tosavk.backends.session import lower_on
@@ -110,7 +110,7 @@ def made(case: Case) -> tuple[Graph, Feeds]:
     return computed(case, region=False)
 
 
-@pytest.mark.parametrize(("programs", "prefix"), [(given, "x"), (made, "made")])
+@pytest.mark.parametrize(("programs", "prefix"), [(given, GIVEN), (made, MADE)])
 @pytest.mark.parametrize(("case", "operand", "value", "message"), FORBIDDEN)
 def test_a_submission_with_a_forbidden_value_has_failed(
     opened: Devices,
