@@ -46,6 +46,8 @@ _NOTES = """
 Skipped tests are those of the other backend, of abilities that the device does not have,
 and of parts that the driver's Python does not have. The causes that each lane counted are
 in its file.
+
+What is run by hand is told at the end.
 """
 
 _RADV_HEAD = """
@@ -72,9 +74,17 @@ The five kernels with the most vector registers on each GPU:
 _HAND = """
 ## By hand
 
-What has no driver here is run by a person, and the table is kept. The commands are in the
-lane's file.
+What has no driver here is run by a person, with all of `tests/`, and the table is kept:
 
+    export TOSAVK_TEST_DEVICES=vulkan:NVIDIA,wgpu:NVIDIA,reference TOSAVK_REQUIRE_DEVICES=1
+    export TOSAVK_VALIDATION=1 VK_ADD_LAYER_PATH=...     the folder of the layer's manifest
+    export TOSAVK_SHARED=... TOSAVK_TOSA_TOOLS=...       official programs, official verifier
+    .venv/bin/python -m pytest -n 12 --dist loadfile --timeout 200 --timeout-method thread \\
+        --junit-xml=report.xml
+    .venv/bin/python tools/lanes.py keep h200 report.xml --validation 1.4.364
+
+`-n 12 --dist loadfile` is pytest-xdist's, which is installed beside; without it the tests run
+in one process.
 """
 
 
@@ -110,7 +120,27 @@ def page(results: Mapping[str, Result]) -> str:
     for each in LANES:
         result = results.get(each.name)
         if each.kind is Kind.HAND and result:
-            text += _HAND + "\n".join(result["details"].get("table", ())) + "\n"
+            text += _HAND + _by_hand(result)
+    return text
+
+
+_KINDS = ("passed", "failed", "expected failures", "skipped")
+
+
+def _by_hand(result: Result) -> str:
+    details = result["details"]
+    text = (
+        f"\n{result['device']}, {result['driver']}, {result['date']}, "
+        f"{result['seconds']} s, validation layer: {details['validation']}.\n\n"
+        "| tests | passed | failed | expected to fail | skipped |\n|---|---|---|---|---|\n"
+    )
+    rows = {**details["folders"], "all": result["counts"]}
+    for name, counts in rows.items():
+        shown = f"`{name}`" if name != "all" else name
+        text += _line([shown, *(str(counts.get(kind, 0)) for kind in _KINDS)])
+    text += "\n| why a test was skipped | how many |\n|---|---|\n"
+    for reason, count in details["skips"].items():
+        text += _line([reason, str(count)])
     return text
 
 
@@ -119,10 +149,7 @@ def _row(lane: Lane, result: Result | None) -> str:
         cells = [f"`{lane.name}`", lane.title, "not run yet", *[""] * 4]
         return _line([*cells, lane.issues, ""])
     counts = result["counts"]
-    numbers = [
-        str(counts.get(key, 0))
-        for key in ("passed", "failed", "expected failures", "skipped")
-    ]
+    numbers = [str(counts.get(key, 0)) for key in _KINDS]
     return _line(
         [
             f"`{lane.name}`",

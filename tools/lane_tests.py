@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,26 +106,74 @@ def run(lane: Lane, start: Start, arguments: Sequence[str]) -> Outcome:
     return outcome
 
 
+@dataclass(frozen=True)
+class Case:
+    """One test of a JUnit report.
+
+    Attributes:
+        name: module, perhaps class, and name of the test, with dots.
+        kind: "passed", "failed", "expected failures" or "skipped".
+        message: why, on one line.
+    """
+
+    name: str
+    kind: str
+    message: str
+
+
+def cases(report: Path) -> Iterator[Case]:
+    """Reads a JUnit report; a test that fails and whose clean-up fails counts once."""
+    for case in ET.parse(report).getroot().iter("testcase"):
+        kind, message = "passed", ""
+        for child in case:
+            said = (child.get("message") or "").splitlines()
+            if child.tag in ("failure", "error"):
+                kind, message = "failed", said[0] if said else child.tag
+            elif child.tag == "skipped":
+                expected = child.get("type") == "pytest.xfail"
+                kind = "expected failures" if expected else "skipped"
+                message = said[0] if said else ""
+        yield Case(f"{case.get('classname')}.{case.get('name')}", kind, message)
+
+
 def read(report: Path) -> Outcome:
     """Counts what a JUnit report holds."""
     counts: Counter[str] = Counter()
     failures: list[str] = []
     skips: Counter[str] = Counter()
-    for case in ET.parse(report).getroot().iter("testcase"):
-        kind = "passed"
-        for child in case:
-            if child.tag in ("failure", "error"):
-                kind = "failed"
-                message = (child.get("message") or "").splitlines()
-                name = f"{case.get('classname')}.{case.get('name')}"
-                failures.append(f"{name}: {message[0] if message else child.tag}"[:300])
-            elif child.tag == "skipped":
-                expected = child.get("type") == "pytest.xfail"
-                kind = "expected failures" if expected else "skipped"
-                if not expected:
-                    skips[(child.get("message") or "")[:120]] += 1
-        counts[kind] += 1
+    for case in cases(report):
+        counts[case.kind] += 1
+        if case.kind == "failed":
+            failures.append(f"{case.name}: {case.message}"[:300])
+        elif case.kind == "skipped":
+            skips[case.message[:120]] += 1
     details = {"skips": dict(skips.most_common(12))}
     return Outcome(
         counts=dict(counts), failures=failures[:MAX_FAILURES], details=details
     )
+
+
+_PROMISE = re.compile(r"[a-z]+\.[a-z-]+: ")
+
+
+def keep(report: Path) -> tuple[Outcome, float]:
+    """Counts a report of the whole suite, which a person has run: folder by folder.
+
+    Returns:
+        The outcome without device and driver, and how many seconds it took.
+    """
+    outcome = read(report)
+    folders: dict[str, Counter[str]] = {}
+    skips: Counter[str] = Counter()
+    for case in cases(report):
+        folder = "/".join(case.name.split(".")[:2])
+        folders.setdefault(folder, Counter())[case.kind] += 1
+        if case.kind == "skipped":
+            # The contract's cases say their name first.
+            skips[_PROMISE.sub("", case.message, count=1)] += 1
+    outcome.details = {
+        "folders": {name: dict(folders[name]) for name in sorted(folders)},
+        "skips": dict(skips.most_common()),
+    }
+    suites = ET.parse(report).getroot().iter("testsuite")
+    return outcome, sum(float(suite.get("time") or 0) for suite in suites)

@@ -6,6 +6,7 @@
     lanes.py run all              all that can run here
     lanes.py table                write docs/portability.md from the kept results
     lanes.py table --check        whether it fits them
+    lanes.py keep NAME REPORT     keep the JUnit report of a lane run by hand
 
 What comes after `--` goes to pytest (lanes of tests) instead of being kept as the
 lane's result. A lane whose driver cannot be had here is skipped and says why.
@@ -18,17 +19,19 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import lane_compile
 import lane_lifecycle
 import lane_report
 import lane_tests
-from lane_drivers import start
+from lane_drivers import ROOT, Start, start
 from lane_report import RESULTS
 from lane_table import LANES, Kind, Lane, lane
 from newer_python import MissingError
@@ -39,6 +42,11 @@ SKIPPED = 77
 def say(text: str) -> None:
     """Prints one line of progress."""
     print(f"[lane] {text}", flush=True)
+
+
+def by_hand() -> list[str]:
+    """The lanes that a person runs."""
+    return [each.name for each in LANES if each.kind is Kind.HAND]
 
 
 def run(each: Lane, arguments: Sequence[str]) -> bool:
@@ -73,6 +81,28 @@ def run(each: Lane, arguments: Sequence[str]) -> bool:
     for failure in outcome.failures:
         say(f"  {failure}")
     return good
+
+
+def keep(each: Lane, options: argparse.Namespace) -> int:
+    """Keeps what a person's run of the whole suite gave; 1 if something failed."""
+    outcome, seconds = lane_tests.keep(options.report)
+    outcome.device, outcome.driver = options.device, options.driver
+    if not outcome.driver:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "typings")}
+        found = lane_tests.ask(Start(sys.executable, environment), each.spec)
+        outcome.device, outcome.driver = found["name"], found["driver"]
+    outcome.details["validation"] = options.validation
+    result: dict[str, Any] = {
+        "lane": each.name,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seconds": round(seconds),
+        "command": "by hand: docs/portability.md, By hand",
+        **asdict(outcome),
+    }
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / f"{each.name}.json").write_text(text, encoding="utf-8")
+    lane_report.main(check=False)
+    return 1 if outcome.failures else 0
 
 
 def run_all(names: Sequence[str], arguments: Sequence[str]) -> int:
@@ -113,6 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner.add_argument("names", nargs="+", metavar="NAME")
     table = commands.add_parser("table", help="write docs/portability.md")
     table.add_argument("--check", action="store_true", help="only compare")
+    keeper = commands.add_parser("keep", help="keep a report of a lane run by hand")
+    keeper.add_argument("name", metavar="NAME", choices=by_hand())
+    keeper.add_argument("report", metavar="REPORT", type=Path, help="JUnit XML")
+    keeper.add_argument("--device", default="", help="its name (default: asked)")
+    keeper.add_argument("--driver", default="", help="with version (default: asked)")
+    keeper.add_argument("--validation", default="off", help="version of the layer")
     options = parser.parse_args(words)
     if options.command == "list":
         for each in LANES:
@@ -120,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "table":
         return lane_report.main(check=options.check)
+    if options.command == "keep":
+        return keep(lane(options.name), options)
     try:
         code = run_all(options.names, further)
     except KeyError as error:

@@ -130,6 +130,32 @@ def test_a_report_of_tests_is_counted(tmp_path: Path) -> None:
     assert found.details["skips"] == {"no GPU": 1}
 
 
+def test_a_report_of_a_run_by_hand_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lane_report
+    import lanes
+
+    monkeypatch.setattr(lanes, "RESULTS", tmp_path)
+    monkeypatch.setattr(lane_report, "RESULTS", tmp_path)
+    monkeypatch.setattr(lane_report, "PAGE", tmp_path / "page.md")
+    path = tmp_path / "report.xml"
+    more = """<testcase classname="tests.b.C" name="five">
+<skipped type="pytest.skip" message="gate.holds: no GPU"/></testcase></testsuite>"""
+    text = REPORT.replace("<testsuite>", '<testsuite time="61.7">')
+    path.write_text(text.replace("</testsuite>", more, 1), encoding="utf-8")
+    words = ["keep", "h200", str(path), "--device", "Card", "--driver", "Driver 1"]
+    assert lanes.main(words) == 1
+    kept = json.loads((tmp_path / "h200.json").read_text(encoding="utf-8"))
+    assert (kept["seconds"], kept["device"]) == (62, "Card")
+    assert kept["counts"]["skipped"] == 2
+    assert kept["details"]["skips"] == {"no GPU": 2}
+    assert kept["details"]["folders"]["tests/b"] == {"skipped": 1}
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| `tests/a` | 1 | 1 | 1 | 1 |\n| `tests/b` | 0 | 0 | 0 | 1 |\n" in page
+    assert "| all | 1 | 1 | 1 | 2 |" in page
+
+
 def test_lanes_have_names_of_their_own() -> None:
     import lane_table
 
