@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
@@ -140,12 +141,13 @@ def file_finding(
 
 
 def name_also(folder: Path, backends: Sequence[str]) -> None:
-    """Says in a folder that the finding is about these backends."""
+    """Says in a folder that the finding is about these backends, if it is still there."""
     path = folder / FINDING
-    document = json.loads(path.read_text("utf-8"))
-    document["backends"] = list(backends)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    (folder / SUMMARY).write_text(summary(document), encoding="utf-8")
+    with contextlib.suppress(OSError, ValueError):
+        document = json.loads(path.read_text("utf-8"))
+        document["backends"] = list(backends)
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        (folder / SUMMARY).write_text(summary(document), encoding="utf-8")
 
 
 def summary(document: Mapping[str, Any]) -> str:
@@ -159,7 +161,11 @@ def summary(document: Mapping[str, Any]) -> str:
     for standing in document["apart"]:
         text = f": {standing['text']}" if standing["text"] else ""
         files = standing["results"]
-        kept = f"; it gave {files[0]} to {files[-1]}" if files else ""
+        kept = (
+            f"; it gave {' to '.join(dict.fromkeys((files[0], files[-1])))}"
+            if files
+            else ""
+        )
         lines.append(f"  {standing['label']}: {standing['ending']}{text}{kept}")
     if document["stderr"]:
         lines += ["", "Standard error ends:", document["stderr"]]

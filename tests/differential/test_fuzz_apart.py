@@ -15,7 +15,7 @@ from tosavk import cli
 from tosavk.core.plan import Numerics
 from tosavk.differential.fuzz.campaign import Request, Result, fuzz
 from tosavk.differential.fuzz.files import read_case
-from tosavk.differential.fuzz.filing import Setting, file_finding
+from tosavk.differential.fuzz.filing import Setting, file_finding, name_also
 from tosavk.differential.fuzz.finding import Key, Kind
 from tosavk.differential.fuzz.generator import Generator
 from tosavk.differential.fuzz.record import Filed
@@ -281,6 +281,22 @@ def test_another_backend_with_the_same_finding_is_named_too(
     (filed,) = result.findings.values()
     assert filed.key.kind is Kind.REFUSED
     assert filed.backends == ("open_refusing", "open_refusing (2)")
+
+
+def test_a_later_program_names_another_backend(tmp_path: Path, first: int) -> None:
+    """The folder says so too; one that is gone is no trouble."""
+    made = Generator(SEED).make(first)
+    folder = tmp_path / "case"
+    key = Key(Kind.CRASHED, OP.name, "INT8")
+    setting = Setting(specs=("good", "well"), devices={}, numerics=Numerics.STRICT)
+    file_finding(folder, key, "text", ("good",), case=made.case, setting=setting)
+    before = json.loads((folder / "finding.json").read_text())
+    name_also(folder, ("good", "well"))
+    after = json.loads((folder / "finding.json").read_text())
+    assert after == {**before, "backends": ["good", "well"]}
+    assert "About: good, well" in (folder / "finding.txt").read_text()
+    assert read_case(folder).graph.main.operators
+    name_also(tmp_path / "gone", ("good",))
 
 
 def whole(filed: Filed, compared: Sequence[str], first: int) -> dict[str, Any]:
