@@ -346,10 +346,9 @@ class ChildSide:
             return None
 
     def _note(self, error: Refused | ProcessEnded) -> None:
-        self._notes.ending = error.ending
         if isinstance(error, ProcessEnded):
-            self._notes.failure = str(error)
+            self._notes.end(error.ending, "", str(error))
             self._notes.stderr = error.stderr
         else:
-            self._notes.failure = f"{error.kind}: {error}"
+            self._notes.end(error.ending, error.kind, str(error))
             self._notes.stderr = self._process.stderr_tail()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tosavk.backends.registry import open_accelerator
 from tosavk.core.dtypes import pack
-from tosavk.core.errors import DeviceUnavailable, InitError
+from tosavk.core.errors import DeviceUnavailable, InitError, InvalidArgument
 from tosavk.core.plan import Numerics
 from tosavk.differential.arrays import write_arrays
 from tosavk.differential.childside import ChildSide
@@ -87,7 +87,9 @@ def diff(
         watch: shown the arrays.
 
     Raises:
-        InvalidArgument: fewer than two backends, or inputs that do not fit.
+        InvalidArgument: fewer than two backends, or inputs that do not fit; or all
+            backends say that the program computes a value from them that an operator
+            must not be given.
         DeviceUnavailable: a backend specification names no device, or several.
     """
     request.check()
@@ -193,7 +195,21 @@ class _Lab:
                 side.run(sample, repeats=repeats, progress=self._told(number))
                 if side.ran:
                     found[side.label] = side.outputs
+            self._require_accepted(number)
             self.outputs.append(found)
+
+    def _require_accepted(self, number: int) -> None:
+        """Whether anybody accepts what the program makes of its inputs.
+
+        Raises:
+            InvalidArgument: all say that it breaks a rule of TOSA, so it does.
+        """
+        records = [side.record for side in self.sides]
+        refused = [r for r in records if r.ending is Ending.REFUSED]
+        others = (r for r in records if r.ending is not Ending.REFUSED)
+        if refused and not any(r.ran or r.ending.is_fault for r in others):
+            run = self._request.of_run(number)
+            raise InvalidArgument(f"{run}{refused[0].failure}")
 
     def compare_operators(self) -> tuple[OperatorComparison, ...]:
         """Compares every operator, for every run."""
@@ -262,10 +278,8 @@ class _Lab:
 
     def _told(self, number: int) -> Progress:
         """Progress of one run, which says its number where there are several."""
-        count = len(self._samples)
-        if count == 1:
-            return self._progress
-        return lambda text: self._progress(f"input {number + 1} of {count}: {text}")
+        run = self._request.of_run(number)
+        return lambda text: self._progress(f"{run}{text}")
 
     def _together(self, action: Callable[[Party], None]) -> None:
         """Does something with every side, at the same time where that is possible."""

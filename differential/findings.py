@@ -23,6 +23,7 @@ _FAULTS = {
     Ending.LOST: FindingKind.LOST,
     Ending.OUT_OF_MEMORY: FindingKind.MEMORY,
     Ending.FAILED: FindingKind.BACKEND,
+    Ending.REFUSED: FindingKind.REFUSED,
 }
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tosavk.core.dtypes import DType
 from tosavk.differential.inputs import random_array
 from tosavk.lowering.graph import Block, Op, Operator, Tensor
+from tosavk.lowering.late import late_operands
 
 Array = NDArray[np.generic]
 Wide = NDArray[np.float64]
@@ -159,6 +160,8 @@ def generate(
     plain = random_array(dtype, shape, rng)
     if dtype is DType.BOOL:
         return plain
+    if any(_always_zero(reader) for reader in readers):
+        return np.zeros(shape, dtype.numpy)
     if dtype.is_float:
         if style is not Style.UNIFORM:
             wide = _floats(rng, tensor, style, readers, block, seed)
@@ -184,6 +187,17 @@ def _readers(block: Block, name: str) -> Iterator[_Reader]:
                 seen.update(op.outputs)
             else:
                 yield _Reader(op, position, block)
+
+
+def _always_zero(reader: _Reader) -> bool:
+    """Whether an operand must be 0: most zero points, and most shifts of MUL."""
+    op = reader.op
+    if op.op is Op.RESCALE and reader.position in (1, 2):
+        return False
+    if op.op is Op.MUL and reader.operand(0).dtype is DType.INT32:
+        return False
+    name = op.inputs[reader.position]
+    return name in late_operands(op, reader.block.tensors)
 
 
 def _positive(reader: _Reader) -> bool:
@@ -299,6 +313,14 @@ def _integers(
 def _allowed(reader: _Reader, least: int, most: int) -> tuple[int, int]:
     """Between which numbers an operand may lie, so that the result is defined."""
     op = reader.op.op
+    if op is Op.RESCALE and reader.position == 1:
+        return most // 2 + 1, most
+    if op is Op.RESCALE and reader.position == 2:
+        # The product with such a multiplier has about the size of the input again.
+        bits = reader.operand(1).dtype.bits
+        return bits - 1, bits + 6
+    if op is Op.MUL and reader.position == 2:
+        return 0, 31
     if op is Op.GATHER and reader.position == 1:
         return 0, (reader.operand(0).shape or (1, 1))[1] - 1
     if op in _SHIFTS and reader.position == 1:

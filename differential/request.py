@@ -17,7 +17,10 @@ from tosavk.differential.generators import Generator, Style, generate, style_of
 from tosavk.differential.inputs import fill_inputs
 from tosavk.differential.sides import REFERENCE
 from tosavk.differential.windows import BUDGET_BYTES
+from tosavk.lowering.errors import VerifyError
 from tosavk.lowering.graph import Graph
+from tosavk.lowering.late import LateChecks
+from tosavk.lowering.lower import live_operators
 
 Array = NDArray[np.generic]
 
@@ -135,7 +138,8 @@ class DiffRequest:
         """An array for every input of one run.
 
         Raises:
-            InvalidArgument: what is given does not fit.
+            InvalidArgument: what is given does not fit, or an operator must not be given
+            such a value.
         """
         block = self.graph.main
         restrict = self.generator is not Generator.UNIFORM
@@ -147,4 +151,13 @@ class DiffRequest:
         }
         specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
         given = {**self.given_in(sample).arrays, **made}
-        return fill_inputs(specs, given, seed=self.seed + sample)
+        arrays = fill_inputs(specs, given, seed=self.seed + sample)
+        try:
+            LateChecks.of(block, live_operators(block)).check(arrays)
+        except VerifyError as error:
+            raise InvalidArgument(f"{self.of_run(sample)}{error}") from error
+        return arrays
+
+    def of_run(self, sample: int) -> str:
+        """Says which run something is about, where there are several; else ""."""
+        return f"input {sample + 1} of {self.count}: " if self.count > 1 else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tosavk.core.errors import DeviceLost, OutOfMemory, ResourceLimit, Unsupported
 from tosavk.core.plan import OperatorName
+from tosavk.lowering.errors import VerifyError
 
 KNOWN_EXCEPTION = "known exception"
 """Outcome of a comparison whose difference `exceptions` explains; it agrees."""
@@ -25,7 +26,11 @@ class Verdict(enum.StrEnum):
 
 
 class Ending(enum.StrEnum):
-    """How a backend's part ended."""
+    """How a backend's part ended.
+
+    REFUSED: it says that the program, for these inputs, breaks a rule of TOSA. When all
+    say so it is right, and no backend is at fault (`diff` raises InvalidArgument).
+    """
 
     RAN = "ran"
     CRASHED = "crashed"
@@ -33,6 +38,7 @@ class Ending(enum.StrEnum):
     LOST = "device lost"
     OUT_OF_MEMORY = "out of memory"
     FAILED = "failed"
+    REFUSED = "refused"
     UNSUPPORTED = "unsupported"
     RESOURCE = "resource"
     LEFT_OUT = "left out"
@@ -50,12 +56,15 @@ _FAULTS = frozenset(
         Ending.LOST,
         Ending.OUT_OF_MEMORY,
         Ending.FAILED,
+        Ending.REFUSED,
     }
 )
 
 
 def ending_of(error: Exception) -> Ending:
     """How a backend ended that raised `error`."""
+    if isinstance(error, VerifyError):
+        return Ending.REFUSED
     if isinstance(error, Unsupported):
         return Ending.UNSUPPORTED
     if isinstance(error, ResourceLimit):
@@ -73,6 +82,7 @@ class FindingKind(enum.StrEnum):
     LOST = "device lost"
     MEMORY = "out of memory"
     BACKEND = "backend failed"
+    REFUSED = "refused"
     OPERATOR = "operator"
     PLAN = "plan"
     REPEATABILITY = "repeatability"

@@ -154,6 +154,19 @@ class Notes:
     repeatable: bool = True
     traits: frozenset[Trait] | None = field(default=None)
 
+    def end(self, ending: Ending, kind: str, text: str) -> None:
+        """Notes what ended it.
+
+        Args:
+            ending: how.
+            kind: name of the error's class, or "".
+            text: what it says.
+        """
+        self.ending = ending
+        # That a value breaks a rule is said in full.
+        named = kind and ending is not Ending.REFUSED
+        self.failure = f"{kind}: {text}" if named else text
+
     def record(self, label: str, spec: str, *, compared: bool) -> BackendRun:
         """The record."""
         return BackendRun(
@@ -371,8 +384,7 @@ class Side:
             self._accelerator.close()
 
     def _note(self, error: Exception) -> None:
-        self._notes.ending = ending_of(error)
-        self._notes.failure = f"{type(error).__name__}: {error}"
+        self._notes.end(ending_of(error), type(error).__name__, str(error))
 
     def _note_probing(self, error: Exception) -> None:
         """More intermediates than the device can do are no fault of it."""

@@ -29,6 +29,7 @@ from tosavk.differential.fuzz.flowcheck import FlowCheck
 from tosavk.differential.fuzz.plancheck import Violation, check_plan
 from tosavk.differential.fuzz.validated import VULKAN, Validated
 from tosavk.differential.operators import LOAD, check_operators
+from tosavk.differential.refusal import refusal
 from tosavk.differential.result import Ending, OperatorComparison
 from tosavk.differential.sides import REFERENCE, Side, ending_of, keeps_state, same_bits
 from tosavk.lowering.builder import CONSTANT_OPS
@@ -457,7 +458,9 @@ class _Run:
 
     def _failed(self, lane: _Lane, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if isinstance(error, AdmissionError | VerifyError):
+        if isinstance(error, VerifyError) and refusal(self._graph, self._case.samples):
+            self._left_out.append(f"{lane.label}: {text}")
+        elif isinstance(error, AdmissionError | VerifyError):
             index = getattr(error.operator, "index", -1)
             self._report(Kind.REFUSED, self._numbered(index), (lane.label,), -1, text)
         else:

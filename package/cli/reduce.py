@@ -65,6 +65,7 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.differential.fuzz.case import Case
     from tosavk.differential.fuzz.reducing import reduce_finding
     from tosavk.differential.fuzz.remote import RemoteBench, Wanted
+    from tosavk.differential.refusal import refusal
     from tosavk.lowering.program import load_graph
 
     shared.check_writable(options.json)
@@ -77,6 +78,9 @@ def main(options: argparse.Namespace) -> int:
         )
         numerics = parse_numerics(options.numerics)
         case = Case(graph, _samples(options, graph))
+        broken = refusal(graph, case.samples)
+        if broken is not None:
+            raise broken
         backends = tuple(options.backend)
         with (
             Bench(0, backends, numerics=numerics)

@@ -85,7 +85,7 @@ class _Program(ReferenceProgram):
         evaluator = _Faulty(self.graph, Precision.NATIVE, fault=self.fault)
         values = evaluator.block(self.graph.main, inputs)
         for slot, place in zip(self.slots, bound, strict=True):
-            if slot.role is SlotRole.OUTPUT:
+            if slot.role is not SlotRole.INPUT:
                 data = pack(slot.dtype, values[slot.name])
                 place.allocation.write(place.offset, data)
 
