@@ -189,6 +189,16 @@ def test_an_entry_that_no_test_matches_fails_a_whole_run(project: Project) -> No
     assert part.ret == pytest.ExitCode.OK
 
 
+def test_a_run_on_chosen_devices_is_no_whole_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOSAVK_TEST_DEVICES", "vulkan:llvmpipe")
+    entry = ENTRY.format(message="wrong").replace("vulkan:llvmpipe", "vulkan:other")
+    result = project.run(PASSES, expected=entry)
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.OK
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
