@@ -125,7 +125,7 @@ class File:
         Raises:
             EOFError: the file is too short.
         """
-        view = memoryview(out)
+        view = out.data
         while view.nbytes:
             count = os.preadv(self._file, [view], offset)
             if not count:

@@ -73,7 +73,7 @@ def test_typings_has_the_shape_of_the_package() -> None:
 
 
 def test_the_type_checkers_see_every_code_folder() -> None:
-    others = {"tests", "tools", "benchmarks"}
+    others = {"tests", "tools", "benchmarks", "examples"}
     others = {folder for folder in others if (ROOT / folder).is_dir()}
     assert set(PROJECT["tool"]["mypy"]["files"]) == {"typings/tosavk", *others}
     include = PROJECT["tool"]["pyright"]["include"]
