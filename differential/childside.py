@@ -12,12 +12,12 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.registry import parse_spec
 from tosavk.core import errors
 from tosavk.core.errors import DeviceUnavailable, InitError, InvalidArgument
 from tosavk.core.plan import Numerics
 from tosavk.differential.arrays import read_arrays, write_arrays
 from tosavk.differential.exceptions import Trait
+from tosavk.differential.notes import Noted, Notes
 from tosavk.differential.process import (
     DEFAULT_LIMIT_S,
     Message,
@@ -26,14 +26,8 @@ from tosavk.differential.process import (
     Progress,
     Refused,
 )
-from tosavk.differential.result import BackendRun, Ending
-from tosavk.differential.sides import (
-    REFERENCE,
-    TOO_MUCH,
-    Notes,
-    Sample,
-    changes,
-)
+from tosavk.differential.result import Ending
+from tosavk.differential.sides import TOO_MUCH, Sample, changes
 from tosavk.lowering.graph import Block, Graph, Operator
 
 Array = NDArray[np.generic]
@@ -60,7 +54,7 @@ class Children:
         return self.command or worker
 
 
-class ChildSide:
+class ChildSide(Noted):
     """A backend in a process of its own; the same as `Side` otherwise.
 
     The process is started at once and opens the device; `open` waits for it, so that
@@ -102,16 +96,9 @@ class ChildSide:
         optional: bool = False,
     ) -> None:
         """Starts the process."""
-        self.label = label
-        self.spec = spec
-        self.outputs: dict[str, Array] = {}
-        self.tensors: dict[str, Array] = {}
-        self.changed: list[str] = []
-        self.unprobed = ""
+        super().__init__(label, spec, Notes())
         self._folder = folder
         self._optional = optional
-        self._notes = Notes()
-        self._compared = False
         self._room = 1
         self._runs = 0
         self._graph: Graph | None = None
@@ -132,16 +119,6 @@ class ChildSide:
             self._note(error)
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it is the NumPy reference."""
-        return parse_spec(self.spec)[0] == REFERENCE
-
-    @property
-    def ran(self) -> bool:
-        """Whether nothing has ended it so far."""
-        return self._notes.ending is Ending.RAN
-
-    @property
     def room(self) -> int:
         """Inputs and outputs that a program can have there."""
         return self._room
@@ -150,11 +127,6 @@ class ChildSide:
     def pid(self) -> int:
         """Number of the process."""
         return self._process.pid
-
-    @property
-    def record(self) -> BackendRun:
-        """Its part, as data."""
-        return self._notes.record(self.label, self.spec, compared=self._compared)
 
     def open(self, graph: Graph, progress: Progress) -> None:
         """Waits until the device is open.
@@ -196,12 +168,9 @@ class ChildSide:
             return
         self.outputs = found
         self._compared = True
-        notes = self._notes
-        notes.repeatable &= bool(answer["repeatable"])
-        if not notes.first_s:
-            notes.load_s, notes.first_s, notes.steady_s = (
-                float(str(answer[name])) for name in ("load_s", "first_s", "steady_s")
-            )
+        self._notes.repeatable &= bool(answer["repeatable"])
+        times = ("load_s", "first_s", "steady_s")
+        self._notes.time(**{name: float(str(answer[name])) for name in times})
 
     def expose(self, names: Sequence[str], progress: Progress) -> None:
         """Loads the program with these intermediates as outputs."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import PurePath
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from tosavk.core.plan import OperatorName
+from tosavk.differential.pages import template
 from tosavk.differential.report_parts import (
     Histogram,
     histogram_of,
@@ -82,15 +81,8 @@ class Place:
 
 def render(result: DiffResult) -> str:
     """The report as HTML text."""
-    environment = Environment(
-        loader=PackageLoader("tosavk.differential", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     devices = _devices(result)
-    return environment.get_template("report.html.j2").render(
+    return template("report.html.j2").render(
         result=result,
         model=PurePath(result.model).name,
         summary=summary(result),

@@ -7,19 +7,19 @@ data. `Side` runs in this process; `ChildSide` (`childside`) does the same in an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tosavk.backends.registry import parse_spec
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.errors import Error
 from tosavk.core.plan import Numerics
 from tosavk.differential.compare import same_bits
 from tosavk.differential.exceptions import Trait, traits
+from tosavk.differential.notes import REFERENCE, Noted, Notes
 from tosavk.differential.result import BackendRun, Ending, ending_of
 from tosavk.differential.station import Station, keeps_state, run_alone
 from tosavk.lowering.graph import Block, Graph, Operator
@@ -37,8 +37,6 @@ __all__ = [
 
 Array = NDArray[np.generic]
 Progress = Callable[[str], None]
-
-REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,52 +138,7 @@ class Party(Compared, Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Notes:
-    """What a side's record is made of; `BackendRun` says what the members mean."""
-
-    device: str = ""
-    ending: Ending = Ending.RAN
-    failure: str = ""
-    stderr: str = ""
-    load_s: float = 0.0
-    first_s: float = 0.0
-    steady_s: float = 0.0
-    repeatable: bool = True
-    traits: frozenset[Trait] | None = field(default=None)
-
-    def end(self, ending: Ending, kind: str, text: str) -> None:
-        """Notes what ended it.
-
-        Args:
-            ending: how.
-            kind: name of the error's class, or "".
-            text: what it says.
-        """
-        self.ending = ending
-        # That a value breaks a rule is said in full.
-        named = kind and ending is not Ending.REFUSED
-        self.failure = f"{kind}: {text}" if named else text
-
-    def record(self, label: str, spec: str, *, compared: bool) -> BackendRun:
-        """The record."""
-        return BackendRun(
-            label=label,
-            spec=spec,
-            device=self.device,
-            ending=self.ending,
-            load_s=self.load_s,
-            first_s=self.first_s,
-            steady_s=self.steady_s,
-            repeatable=self.repeatable,
-            failure=self.failure,
-            traits=tuple(sorted(self.traits or ())),
-            stderr=self.stderr,
-            compared=compared,
-        )
-
-
-class Side:
+class Side(Noted):
     """A backend while a diff runs, in this process.
 
     Args:
@@ -197,11 +150,6 @@ class Side:
         numerics: mode.
 
     Attributes:
-        outputs: final outputs by name, as the program as a whole gives them, of the
-            last run.
-        tensors: inputs, outputs and exposed intermediates by name, of the last `probe`.
-        changed: outputs whose bits changed when intermediates were kept.
-        unprobed: why the intermediates could not be read, or "".
         concurrent: whether another thread may call it; here only the one that made it.
     """
 
@@ -218,38 +166,17 @@ class Side:
         failure: str = "",
     ) -> None:
         """A side that has not run."""
-        self.label = label
-        self.spec = spec
-        self.outputs: dict[str, Array] = {}
-        self.tensors: dict[str, Array] = {}
-        self.changed: list[str] = []
-        self.unprobed = ""
+        super().__init__(label, spec, Notes(ending=ending, failure=failure))
         self._accelerator = accelerator
         self._numerics = numerics
-        self._notes = Notes(ending=ending, failure=failure)
         if accelerator is not None:
             self._notes.device = accelerator.name
         self._station: Station | None = None
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it is the NumPy reference."""
-        return parse_spec(self.spec)[0] == REFERENCE
-
-    @property
-    def ran(self) -> bool:
-        """Whether it has a result."""
-        return self._notes.ending is Ending.RAN
-
-    @property
     def room(self) -> int:
         """Inputs and outputs that a program can have there."""
         return self._station.room if self._station else 1
-
-    @property
-    def record(self) -> BackendRun:
-        """Its part, as data."""
-        return self._notes.record(self.label, self.spec, compared=bool(self.outputs))
 
     def open(self, graph: Graph, progress: Progress) -> None:
         """Takes the program."""
@@ -271,14 +198,9 @@ class Side:
             self._note(error)
             return
         self.outputs = ran.outputs
-        notes = self._notes
-        notes.repeatable &= ran.repeatable
-        if not notes.first_s:
-            notes.load_s, notes.first_s, notes.steady_s = (
-                ran.load_s,
-                ran.first_s,
-                ran.steady_s,
-            )
+        self._compared = True
+        self._notes.repeatable &= ran.repeatable
+        self._notes.time(load_s=ran.load_s, first_s=ran.first_s, steady_s=ran.steady_s)
 
     def expose(self, names: Sequence[str], progress: Progress) -> None:
         """Loads the program with these intermediates as outputs.

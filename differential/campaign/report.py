@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from tosavk.differential.campaign.remote import version
 from tosavk.differential.campaign.run import CampaignResult
+from tosavk.differential.pages import template
 from tosavk.differential.report import render as render_model
 from tosavk.differential.result import DiffResult, Verdict
 from tosavk.differential.summary import summary as model_summary
@@ -36,15 +35,8 @@ class Row:
 
 def render(result: CampaignResult) -> str:
     """The report as HTML text."""
-    environment = Environment(
-        loader=PackageLoader("tosavk.differential", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     devices = result.plan.devices
-    return environment.get_template("campaign.html.j2").render(
+    return template("campaign.html.j2").render(
         result=result,
         devices=devices,
         rows=[_row(model, devices) for model in result.models],
