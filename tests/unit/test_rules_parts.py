@@ -1,6 +1,8 @@
 """Large tensors are judged a part at a time, with the same verdict as in one piece."""
 
 import dataclasses
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -119,3 +121,35 @@ def test_comparisons_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in (17, 900):
         monkeypatch.setattr(parts, "PART", part)
         assert repr(everything()) == repr(whole)
+
+
+def test_no_temporary_is_as_large_as_the_tensor() -> None:
+    """What made a diff of large tensors slow: it was mostly new memory."""
+    count = 1 << 20
+    reference = np.random.default_rng(5).standard_normal(count)
+    actual = reference.astype(np.float32)
+    bound, other = np.abs(reference), np.nextafter(actual, np.float32(0))
+    allowed = 30 * parts.PART * 8
+
+    def measured(work: Callable[[], object], kept: int = 0) -> None:
+        tracemalloc.start()
+        try:
+            work()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < allowed + kept < reference.nbytes + kept, peak
+
+    # Once in a process, a large block is had and given back (`core.parts`).
+    extent(actual, reference)
+    measured(lambda: judge(rules.ulp(F, 0.5), reference, None, actual))
+    measured(lambda: judge(rules.exact(F), reference, None, actual))
+    measured(lambda: judge(TABLE[Op.EXP, F], reference, bound, actual))
+    # The errors of dot products are added up as one array.
+    dots = rules.dot_product(F, 9, split=True)
+    measured(lambda: judge(dots, reference, bound, actual), reference.nbytes)
+    measured(lambda: compare_bits(actual, other))
+    measured(lambda: same_bits(actual, actual.copy()), actual.nbytes)
+    measured(lambda: extent(actual, reference))
+    measured(lambda: ulp_histogram(actual, other))
+    measured(lambda: error_map(actual.reshape(64, -1), other.reshape(64, -1)))
