@@ -7,6 +7,7 @@ of a loop get the buffers themselves.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tosavk.backends.cells import Cell, Cells
+from tosavk.backends.loaded import finish
 from tosavk.core.contexts import Context
 from tosavk.core.descriptors import AccessMode, Binding, BufferRange, MemoryDomain
+from tosavk.core.device import Device
 from tosavk.core.dtypes import coerce, pack, unpack
-from tosavk.core.errors import InvalidArgument, ResourceLimit
+from tosavk.core.errors import DeadlineExpired, InvalidArgument, ResourceLimit
 from tosavk.core.plan import OperatorName, Slot
 from tosavk.core.prepared import Prepared
 from tosavk.lowering.flow import (
@@ -38,6 +41,9 @@ from tosavk.lowering.flow import (
 DEFAULT_TURNS = 1 << 16
 """Turns of all loops together that one run may take, unless told otherwise."""
 
+_LEAST_S = 1.0
+"""What a piece gets at least where a run has a time limit, in seconds."""
+
 _RECORDINGS = 48
 """Recordings kept; fewer than the submission slots of a context."""
 
@@ -50,6 +56,7 @@ class FlowRunner:
         flow: the program.
         slots: inputs and outputs of the program.
         domain: memory that values are kept in.
+        device: what the context is on.
         turns: how many turns of loops one run may take.
 
     Attributes:
@@ -66,10 +73,14 @@ class FlowRunner:
         slots: Sequence[Slot],
         domain: MemoryDomain,
         *,
+        device: Device,
         turns: int = DEFAULT_TURNS,
     ) -> None:
         """Loads all pieces and uploads constants."""
         self._context = context
+        self._device = device
+        self._limit_s: float | None = None
+        self._end = 0.0
         self._flow = flow
         self._slots = tuple(slots)
         self._turns = turns
@@ -89,7 +100,10 @@ class FlowRunner:
         self.variables = Variables(self, flow.variables)
 
     def run(
-        self, arrays: Sequence[NDArray[np.generic]]
+        self,
+        arrays: Sequence[NDArray[np.generic]],
+        *,
+        timeout_s: float | None = None,
     ) -> dict[str, NDArray[np.generic]]:
         """Runs the program once.
 
@@ -97,6 +111,7 @@ class FlowRunner:
 
         Args:
             arrays: one for each input, checked.
+            timeout_s: seconds after which no further piece is begun; None: any time.
 
         Returns:
             A new array for every output, by name.
@@ -104,7 +119,11 @@ class FlowRunner:
         Raises:
             ResourceLimit: the loops took too many turns, or there is no room.
             DeviceLost: the device was lost while it ran.
+            DeadlineExpired: it has not ended in time. If a piece took as long again, the
+                device is given up.
         """
+        self._limit_s = timeout_s
+        self._end = time.monotonic() + (timeout_s or 0.0)
         count = len(arrays)
         before = list(self._state)
         self._left = self._turns
@@ -235,10 +254,27 @@ class FlowRunner:
         for value in step.outputs:
             frame[value] = self._cells.take(routine.values[value].nbytes)
         cells = [frame[value] for value in (*step.inputs, *step.outputs)]
-        with self._recorded(step.piece, cells, len(step.inputs)).submit() as event:
-            event.wait()
-            if event.error is not None:
-                raise event.error
+        prepared = self._recorded(step.piece, cells, len(step.inputs))
+        finish(prepared, self._device, self._wait_s(), limit_s=self._limit_s)
+
+    def _wait_s(self) -> float | None:
+        """How long to wait for a piece in seconds; None: there is no limit.
+
+        One that was launched just before the end gets as long again: a device that is
+        merely at work is not to be given up.
+
+        Raises:
+            DeadlineExpired: the run's time is over.
+        """
+        if self._limit_s is None:
+            return None
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise DeadlineExpired(
+                f"the program did not end within {self._limit_s:g} s on "
+                f"{self._device.name}, between two of its pieces; give it more time"
+            )
+        return left + max(self._limit_s, _LEAST_S)
 
     def _recorded(self, piece: int, cells: Sequence[Cell], inputs: int) -> Prepared:
         """The recording of a piece on these cells; the last ones used are kept."""

@@ -23,9 +23,10 @@ from tosavk.core.descriptors import (
     EventState,
     MemoryDomain,
 )
-from tosavk.core.device import Lowered
+from tosavk.core.device import Device, Lowered
 from tosavk.core.errors import DeadlineExpired, DeviceLost, OutOfMemory, Unsupported
 from tosavk.core.plan import Slot, SlotRole
+from tosavk.core.prepared import Prepared
 
 _USAGE = {
     SlotRole.INPUT: BufferUsage.TRANSFER_DESTINATION | BufferUsage.PROGRAM_INPUT,
@@ -109,35 +110,54 @@ class LoadedPlan:
             DeviceLost: the device was lost while it ran.
             DeadlineExpired: it has not ended in time; the device is given up.
         """
-        expired: DeadlineExpired | None = None
-        try:
-            with self._prepared.submit() as event:
-                if event.wait(timeout_s) is EventState.PENDING:
-                    expired = self._give_up(timeout_s)
-                    raise expired
-                if event.error is not None:
-                    raise event.error
-        except DeviceLost:
-            # What the device says once it is given up.
-            if expired is None:
-                raise
-            raise expired from None
-
-    def _give_up(self, timeout_s: float | None) -> DeadlineExpired:
-        """The error for a run that does not end."""
-        abandon = getattr(self._device, "abandon", None)
-        if abandon is not None:
-            abandon("the program")
-        return DeadlineExpired(
-            f"the program did not end within {timeout_s:g} s on {self._device.name}; "
-            "close it and open the device anew"
-        )
+        finish(self._prepared, self._device, timeout_s)
 
     def read(self, slot: Slot) -> NDArray[np.uint8]:
         """The bytes of a slot, copied."""
         raw = np.empty(slot.nbytes, np.uint8)
         self._buffers[slot.index].read_into(0, raw.data)
         return raw
+
+
+def finish(
+    prepared: Prepared,
+    device: Device,
+    timeout_s: float | None,
+    *,
+    limit_s: float | None = None,
+) -> None:
+    """Launches a prepared submission and waits, in steps that let Ctrl-C through.
+
+    Args:
+        prepared: what to launch.
+        device: what it runs on.
+        timeout_s: seconds to wait at most; None: until it ends.
+        limit_s: of the whole run, for the message; None: `timeout_s`.
+
+    Raises:
+        DeviceLost: the device was lost while it ran.
+        DeadlineExpired: it has not ended in time; the device is given up.
+    """
+    expired: DeadlineExpired | None = None
+    try:
+        with prepared.submit() as event:
+            if event.wait(timeout_s) is EventState.PENDING:
+                abandon = getattr(device, "abandon", None)
+                if abandon is not None:
+                    abandon("the program")
+                limit = timeout_s if limit_s is None else limit_s
+                expired = DeadlineExpired(
+                    f"the program did not end within {limit:g} s on {device.name}; "
+                    "close it and open the device anew"
+                )
+                raise expired
+            if event.error is not None:
+                raise event.error
+    except DeviceLost:
+        # What the device says once it is given up.
+        if expired is None:
+            raise
+        raise expired from None
 
 
 @contextmanager

@@ -141,8 +141,8 @@ class Session(Closing):
 
         Args:
             inputs: an array for every input, by name.
-            timeout_s: seconds to wait at most; None: until it ends. Not looked at in
-                programs with control flow or variables.
+            timeout_s: seconds to wait at most; None: until it ends. With control flow or
+                variables, the piece that is under way then may take as long again.
 
         Returns:
             A new array for every output, by name. An output that the graph lists
@@ -155,9 +155,14 @@ class Session(Closing):
             Released: the session is closed.
             ResourceLimit: its loops take more than `max_turns` turns.
             DeviceLost: the device was lost while it ran.
-            DeadlineExpired: it has not ended in time; the device is given up.
+            DeadlineExpired: it has not ended in time; the device is given up, unless
+                it ended between two pieces (control flow).
         """
         self._require_open()
+        if timeout_s is not None and timeout_s < 0:
+            raise InvalidArgument(
+                f"timeout_s is {timeout_s}; give seconds from 0 on, or None for any time"
+            )
         arrays = self._accept(dict(inputs or {}))
         if self._late.operators:
             names = (spec.name for spec in self.inputs)
@@ -174,7 +179,7 @@ class Session(Closing):
     ) -> dict[str, NDArray[np.generic]]:
         """Runs with all inputs in order."""
         if self._runner is not None:
-            return self._runner.run(arrays)
+            return self._runner.run(arrays, timeout_s=timeout_s)
         for slot, array in zip(self.plan.inputs, arrays, strict=True):
             self._loaded.write(slot, pack(slot.dtype, array))
         self._loaded.run(timeout_s)
@@ -208,6 +213,7 @@ class Session(Closing):
             flow,
             self.plan.slots,
             slot_domain(accelerator, SlotRole.INPUT),
+            device=accelerator.device,
             turns=max_turns,
         )
 

@@ -160,6 +160,31 @@ def test_a_fence_that_never_signals_b42(
     door.holds = False
 
 
+def test_a_fence_that_never_signals_of_a_flow_b42(
+    vulkan_device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logical_device, "ABANDON_NS", 200_000_000)
+    monkeypatch.setattr(staging, "COPY_TIMEOUT_NS", 500_000_000)
+    door = Stuck()
+    instance = KeptInstance(door)
+    accelerator = Accelerator(instance.open(vulkan_device, OPTIONS))
+    b = Builder()
+    state = b.variable("state", DType.FP32, (65,), np.zeros(65, np.float32))
+    b.variable_write(state, b.input("x", DType.FP32, (65,)))
+    b.output(b.add(b.variable_read(state), b.variable_read(state), name="y"))
+    session = Session(accelerator, lower_on(accelerator.device, load_graph(b.build())))
+    x = {"x": np.arange(65, dtype=np.float32)}
+    assert session.run(x, timeout_s=60)["y"][64] == 128
+    door.holds = True
+    begin = time.monotonic()
+    with pytest.raises(DeadlineExpired, match=r"did not end within 0\.5 s on"):
+        session.run(x, timeout_s=0.5)
+    session.close()
+    accelerator.close()
+    assert 1.4 <= time.monotonic() - begin < 10
+    door.holds = False
+
+
 def test_work_that_never_ends_on_wgpu_b42(
     wgpu_device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Control flow and variables on every device, against the graph evaluated as a whole."""
 
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,13 @@ from tosavk.backends.reference import evaluate
 from tosavk.backends.session import Session
 from tosavk.core.descriptors import FORMAT_TOSA, Artifact
 from tosavk.core.dtypes import DType
-from tosavk.core.errors import InvalidArgument, Released, ResourceLimit, Unsupported
+from tosavk.core.errors import (
+    DeadlineExpired,
+    InvalidArgument,
+    Released,
+    ResourceLimit,
+    Unsupported,
+)
 from tosavk.lowering import target
 from tosavk.lowering.admission import admissions
 from tosavk.lowering.errors import AdmissionError
@@ -245,6 +252,20 @@ def test_an_endless_loop_is_an_error(opened: Devices, gpu_device: str) -> None:
                 ResourceLimit, match=r"WHILE_LOOP .* 9 turns .*max_turns"
             ):
                 session.run({"x": values()})
+
+
+def test_a_loop_may_take_so_long_and_no_longer(
+    opened: Devices, gpu_device: str
+) -> None:
+    feed = {"x": values()}
+    with loaded(opened, gpu_device, endless(), max_turns=1 << 40) as session:
+        for _ in range(2):  # the device is as it was
+            begin = time.monotonic()
+            with pytest.raises(DeadlineExpired, match=r"within 0\.2 s .* two of its"):
+                session.run(feed, timeout_s=0.2)
+            assert 0.2 <= time.monotonic() - begin < 20
+        with pytest.raises(InvalidArgument, match="timeout_s is -1"):
+            session.run(feed, timeout_s=-1)
 
 
 def test_turns_are_counted_over_all_loops(opened: Devices, gpu_device: str) -> None:
