@@ -65,6 +65,7 @@ def main(options: argparse.Namespace) -> int:
     from tosavk.backends.registry import open_accelerator, parse_spec
     from tosavk.backends.session import load_on, parse_numerics, read_model, tensor_spec
     from tosavk.cli.progress import steps
+    from tosavk.differential.generators import Style, generate
     from tosavk.differential.inputs import fill_inputs
     from tosavk.lowering.program import load_graph
 
@@ -78,7 +79,14 @@ def main(options: argparse.Namespace) -> int:
         block = graph.main
         specs = [tensor_spec(block.tensors[name]) for name in block.inputs]
         paths = shared.parse_inputs(options.input, block.inputs)
-        inputs = fill_inputs(specs, shared.read_arrays(paths), seed=options.seed)
+        arrays = shared.read_arrays(paths)
+        for name in block.inputs:
+            if name not in arrays:
+                # As the first run of `diff`: nothing that an operator must not be given.
+                arrays[name] = generate(
+                    block, name, style=Style.UNIFORM, seed=options.seed, restrict=True
+                )
+        inputs = fill_inputs(specs, arrays, seed=options.seed)
         if folder is not None:
             shared.make_folder(folder)
         step(f"opening {options.backend}")

@@ -60,6 +60,24 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("name", ["given", "computed"])
+def test_run_draws_no_such_values(name: str, tmp_path: Path, capsys: Captured) -> None:
+    """Without --input it runs, with the values of the first run of diff."""
+    model = tmp_path / "m.tosa"
+    model.write_bytes(CASES[name][0])
+    words = ["run", str(model), "--backend", "reference", "--seed", "3"]
+    assert cli.main([*words, "--output-dir", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    graph = load_graph(CASES[name][0])
+    request = DiffRequest(
+        graph=graph, model="m", backends=("reference", "vulkan"), seed=3
+    )
+    drawn = request.inputs(0)
+    assert drawn["zp"] == 0
+    y = np.load(tmp_path / "out" / "y.npy")
+    np.testing.assert_array_equal(y, -drawn["x"])
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("command", ["run", "diff", "diff in process", "reduce"])
 def test_bad_input_is_one_line_and_exit_code_2(
