@@ -17,7 +17,7 @@ from tosavk.backends.registry import open_accelerator
 from tosavk.core.accelerator import Accelerator
 from tosavk.core.device import Device
 from tosavk.core.dtypes import DType, coerce, pack, unpack
-from tosavk.core.errors import DeviceLost, InvalidArgument, Released
+from tosavk.core.errors import DeviceLost, InvalidArgument, Released, ResourceLimit
 from tosavk.core.plan import Numerics, Plan, PlanLimits, Slot, SlotRole
 from tosavk.lowering.flow import Flow
 from tosavk.lowering.graph import Graph, Tensor
@@ -170,6 +170,9 @@ class Session(Closing):
         try:
             return self._run(arrays, timeout_s)
         except DeviceLost as error:
+            if isinstance(error.__cause__, ResourceLimit):
+                # The reference stops at a limit, not at a fault of the device.
+                raise error.__cause__ from None
             raise DeviceLost(
                 f"{self.device_name}: {error}; `tosavk run --op-by-op` names the operator"
             ) from error
@@ -206,6 +209,9 @@ class Session(Closing):
         self._context = self._closing.enter_context(accelerator.create_context())
         flow = _own_flow(accelerator, lowered)
         if flow is None:
+            limit = getattr(accelerator.device, "limit_turns", None)
+            if limit is not None:
+                limit(max_turns)
             self._loaded = LoadedPlan(accelerator, self._context, lowered)
             return
         self._runner = FlowRunner(

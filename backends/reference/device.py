@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from tosavk.backends.nvfp4_oracle import evaluate
-from tosavk.backends.reference.evaluate import Evaluator
+from tosavk.backends.reference.evaluate import TURNS, Evaluator, Turns
 from tosavk.backends.reference.gates import ReferenceGate
 from tosavk.backends.reference.operators import COMPUTING, MOVING
 from tosavk.backends.reference.values import Array, Precision
@@ -220,11 +220,13 @@ class ReferenceProgram:
         graph: the verified graph, which also gives what is checked.
         slots: inputs, outputs, and what is checked.
         variables: kept from launch to launch.
+        turns: how many turns all loops of one launch may take.
     """
 
     graph: Graph
     slots: tuple[Slot, ...]
     variables: dict[str, Array] = field(default_factory=dict[str, Array])
+    turns: int = TURNS
 
     @property
     def dispatch_count(self) -> int:
@@ -248,7 +250,12 @@ class ReferenceProgram:
                 raw = bytearray(slot.nbytes)
                 place.allocation.read(place.offset, memoryview(raw))
                 inputs[slot.name] = unpack(slot.dtype, raw, slot.shape)
-        evaluator = Evaluator(self.graph, Precision.NATIVE, variables=self.variables)
+        evaluator = Evaluator(
+            self.graph,
+            Precision.NATIVE,
+            variables=self.variables,
+            turns=Turns(self.turns),
+        )
         wanted = {s.name for s in self.slots if s.role is not SlotRole.INPUT}
         values = evaluator.block(self.graph.main, inputs, keep=wanted)
         del inputs
@@ -408,7 +415,9 @@ class ReferenceKit:
                         raise Unsupported(f"{operator}: the reference has no such")
         slots = lowered.plan.slots
         checked = [s.name for s in slots if s.role is SlotRole.CHECKED]
-        return ReferenceProgram(with_outputs(graph, checked), slots)
+        return ReferenceProgram(
+            with_outputs(graph, checked), slots, turns=self._device.turns
+        )
 
     def record(
         self,
@@ -427,11 +436,17 @@ class ReferenceKit:
 
 
 class ReferenceDevice:
-    """NumPy as a device."""
+    """NumPy as a device.
+
+    Attributes:
+        worker: the thread that evaluates.
+        turns: how many turns the loops of programs may take that are loaded now.
+    """
 
     def __init__(self) -> None:
         """Opens it; the worker thread starts with the first launch."""
         self.worker = Worker()
+        self.turns = TURNS
         self._poisoned = False
         self._info = DeviceInfo(
             DeviceIdentity(UUID),
@@ -456,6 +471,19 @@ class ReferenceDevice:
             max_storage_buffer_range=_MAX_BUFFER_BYTES,
             lacks=(("kernels", "NumPy in binary64"),),
         )
+
+    def limit_turns(self, turns: int) -> None:
+        """Says how many turns the loops of programs may take that are loaded now."""
+        self.turns = turns
+
+    def abandon(self, what: str) -> None:
+        """Gives up work that does not end: nothing waits for it any more.
+
+        Its thread goes on until the process ends.
+        """
+        del what
+        self.poison()
+        self.worker.abandon()
 
     @property
     def evaluates_graphs(self) -> bool:

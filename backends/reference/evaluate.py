@@ -19,11 +19,38 @@ from tosavk.backends.reference.values import (
     widen,
 )
 from tosavk.core.dtypes import DType, coerce, unpack_serialized
-from tosavk.core.errors import InvalidArgument, Unsupported
+from tosavk.core.errors import InvalidArgument, ResourceLimit, Unsupported
 from tosavk.core.parts import is_large, parts
 from tosavk.lowering.graph import Block, Graph, Op, Operator, Tensor
 
-_ITERATIONS = 1 << 20
+TURNS = 1 << 16
+"""Turns of all loops together that one run may take, unless told otherwise."""
+
+
+@dataclass(slots=True)
+class Turns:
+    """Turns of loops.
+
+    Attributes:
+        allowed: how many all loops together may take.
+        taken: how many they took.
+    """
+
+    allowed: int = TURNS
+    taken: int = 0
+
+    def take(self, operator: Operator) -> None:
+        """Counts one more.
+
+        Raises:
+            ResourceLimit: it is one too many.
+        """
+        if self.taken >= self.allowed:
+            raise ResourceLimit(
+                f"{operator}: the loops of this run took {self.taken} turns and did not "
+                "end; allow more (max_turns) if they should"
+            )
+        self.taken += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +78,14 @@ class Evaluator:
         precision: how float results are held between operators.
         variables: values of the VARIABLEs by name; kept from run to run.
         notes: filled with the reasons why the result is unpredictable, if it is.
+        turns: of the loops.
     """
 
     graph: Graph | None
     precision: Precision
     variables: MutableMapping[str, Array] = field(default_factory=dict[str, Array])
     notes: list[Note] = field(default_factory=list[Note])
+    turns: Turns = field(default_factory=Turns)
 
     def block(
         self,
@@ -251,11 +280,10 @@ class Evaluator:
         condition = self._region(operator, "cond_graph")
         body = self._region(operator, "body_graph")
         state = list(operands)
-        for _ in range(_ITERATIONS):
-            if not bool(self._run(condition, state)[0].reshape(-1)[0]):
-                return state
+        while bool(self._run(condition, state)[0].reshape(-1)[0]):
+            self.turns.take(operator)
             state = self._run(body, state)
-        raise Unsupported(f"{operator}: more than {_ITERATIONS} iterations")
+        return state
 
     def _variable(
         self, operator: Operator, block: Block, operands: Sequence[Array]

@@ -20,6 +20,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._idle = threading.Condition()
         self._pending = 0
+        self._abandoned = False
 
     def submit(self, job: Callable[[], None]) -> None:
         """Queues a job, which must not raise; never blocks."""
@@ -33,15 +34,22 @@ class Worker:
         self._jobs.put(job)
 
     def wait_idle(self) -> None:
-        """Returns when every job has ended."""
+        """Returns when every job has ended, or the worker was abandoned."""
         with self._idle:
-            self._idle.wait_for(lambda: self._pending == 0)
+            self._idle.wait_for(lambda: self._pending == 0 or self._abandoned)
+
+    def abandon(self) -> None:
+        """Nobody waits for the jobs any more."""
+        with self._idle:
+            self._abandoned = True
+            self._idle.notify_all()
 
     def close(self) -> None:
-        """Ends the thread after the jobs that are queued."""
+        """Ends the thread after the jobs that are queued; waits unless abandoned."""
         if self._thread is not None:
             self._jobs.put(None)
-            self._thread.join()
+            if not self._abandoned:
+                self._thread.join()
             self._thread = None
 
     def _run(self) -> None:

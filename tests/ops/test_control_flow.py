@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tosavk
 from harness.running import Devices
 from tosavk.backends.reference import evaluate
 from tosavk.backends.session import Session
@@ -252,6 +253,27 @@ def test_an_endless_loop_is_an_error(opened: Devices, gpu_device: str) -> None:
                 ResourceLimit, match=r"WHILE_LOOP .* 9 turns .*max_turns"
             ):
                 session.run({"x": values()})
+
+
+def test_the_reference_counts_turns_too() -> None:
+    feed = {"x": values()}
+    for turns in (9, 1000):
+        with (
+            tosavk.load(endless().build(), backend="reference", max_turns=turns) as s,
+            pytest.raises(ResourceLimit, match=rf"WHILE_LOOP .* {turns} turns"),
+        ):
+            s.run(feed)
+
+
+def test_an_evaluation_that_does_not_end_is_given_up() -> None:
+    begin = time.monotonic()
+    with (
+        tosavk.load(endless().build(), backend="reference", max_turns=100_000) as s,
+        pytest.raises(DeadlineExpired, match=r"did not end within 0\.1 s"),
+    ):
+        s.run({"x": values()}, timeout_s=0.1)
+    # Nobody waits for it when the session is closed.
+    assert time.monotonic() - begin < 2
 
 
 def test_a_loop_may_take_so_long_and_no_longer(
