@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import errno
 from dataclasses import dataclass
 
 from tosavk.core.errors import DeviceLost, OutOfMemory, ResourceLimit, Unsupported
@@ -69,7 +70,9 @@ def ending_of(error: Exception) -> Ending:
         return Ending.UNSUPPORTED
     if isinstance(error, ResourceLimit):
         return Ending.RESOURCE
-    if isinstance(error, OutOfMemory | MemoryError):
+    # Memory that cannot be mapped is an error of the system's own sort.
+    unmapped = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if unmapped or isinstance(error, OutOfMemory | MemoryError):
         return Ending.OUT_OF_MEMORY
     return Ending.LOST if isinstance(error, DeviceLost) else Ending.FAILED
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -117,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return PIPE_CLOSED if code is None else code
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return _complain("out of memory", NO_DEVICE)
         # A full disk, most likely that of standard output.
         _drop_output()
         what = error.filename or "input or output failed"

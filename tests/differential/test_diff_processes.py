@@ -78,7 +78,8 @@ def run(*faults: str, node_by_node: bool = True, optional: bool = False) -> Diff
 def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
     start = time.monotonic()
     result = run(
-        "good", "aborts", "hangs", "loses", "wants", "greedy", "dies", "reference"
+        *("good", "aborts", "hangs", "loses", "wants", "greedy", "maps", "dies"),
+        "reference",
     )
     assert time.monotonic() - start < LIMIT_S + 15
     endings = {run.spec.partition(":")[2]: run.ending for run in result.runs}
@@ -89,6 +90,7 @@ def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
         "loses": Ending.LOST,
         "wants": Ending.OUT_OF_MEMORY,
         "greedy": Ending.OUT_OF_MEMORY,
+        "maps": Ending.OUT_OF_MEMORY,
         "dies": Ending.CRASHED,
         "": Ending.RAN,
     }
@@ -100,6 +102,7 @@ def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
         (FindingKind.LOST, "loses"),
         (FindingKind.MEMORY, "wants"),
         (FindingKind.MEMORY, "greedy"),
+        (FindingKind.MEMORY, "maps"),
     ]
     texts = {f.backends[0].partition(":")[2]: f.text for f in result.findings}
     assert "SIGABRT" in texts["aborts"]

@@ -6,6 +6,7 @@ process of a reduction.
 """
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -113,6 +114,13 @@ class _Greedy(FaultyDevice):
         raise OutOfMemory("VK_ERROR_OUT_OF_DEVICE_MEMORY: 4 GiB were asked for")
 
 
+class _Unmapped(FaultyDevice):
+    """Cannot map memory."""
+
+    def create_kit(self) -> NoReturn:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
 def _abort_opening() -> Device:
     abort()
 
@@ -139,6 +147,7 @@ FAULTS: dict[str, Fault] = {
 OPENINGS: dict[str, Callable[[], Device]] = {
     "slow": lambda: _Slow(healthy),
     "greedy": lambda: _Greedy(healthy),
+    "maps": lambda: _Unmapped(healthy),
     "unborn": _abort_opening,
     "absent": _absent,
 }
