@@ -5,8 +5,11 @@ Neither the loader library nor the C types are loaded before a function here is 
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from tosavk.core.errors import RuntimeUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,11 +25,12 @@ def list_devices() -> list[DeviceListing]:
     """Every device that the loader lists, usable or not, with the reason why not.
 
     Raises:
-        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver; the
-            message says what to install.
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, no driver, or not the
+            package `vulkan`; the message says what to install.
         InstanceCreationFailed: the loader refused for another reason.
         DeviceEnumerationFailed: a driver failed to answer.
     """
+    _load_types()
     from tosavk.backends.vulkan.instance import open_instance
     from tosavk.backends.vulkan.probe import read_records
     from tosavk.backends.vulkan.suitability import DeviceListing
@@ -41,6 +45,7 @@ def describe(selector: str | None = None) -> dict[str, Any]:
     Raises:
         InitError: as `open_device`.
     """
+    _load_types()
     from tosavk.backends.vulkan.description import describe as found
 
     return found(selector)
@@ -61,13 +66,15 @@ def open_device(
         switches: what is left alone besides what the options say.
 
     Raises:
-        RuntimeUnavailable: no loader, one older than Vulkan 1.3, or no driver.
+        RuntimeUnavailable: no loader, one older than Vulkan 1.3, no driver, or not the
+            package `vulkan`.
         InstanceCreationFailed: the loader refused; also if the validation layer was
             asked for and is not there.
         DeviceEnumerationFailed: a driver failed to answer.
         DeviceUnavailable: no device fits, several do, or the one is unusable.
         DeviceCreationFailed: it could not be opened.
     """
+    _load_types()
     from tosavk.backends.vulkan.device import open_with
     from tosavk.backends.vulkan.options import VulkanOptions
 
@@ -75,3 +82,18 @@ def open_device(
     if switches:
         chosen = replace(chosen, switches=chosen.switches | frozenset(switches))
     return open_with(None, selector, chosen)
+
+
+def _load_types() -> None:
+    """Loads the C types, which come from a package.
+
+    Raises:
+        RuntimeUnavailable: it is not there, or another version.
+    """
+    try:
+        importlib.import_module("tosavk.backends.vulkan._ffi")
+    except (ImportError, OSError, AttributeError) as error:
+        raise RuntimeUnavailable(
+            f"the declarations of Vulkan cannot be loaded: {error}; reinstall them with "
+            "'pip install --force-reinstall \"vulkan>=1.3.275.1,<1.4\"'"
+        ) from error

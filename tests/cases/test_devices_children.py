@@ -100,6 +100,26 @@ except tosavk.InitError as error:
     assert last == "RuntimeUnavailable"
 
 
+@pytest.mark.parametrize("backend", ["vulkan", "wgpu"])
+def test_without_its_package_a_backend_says_what_to_install_b25(
+    model: Path, backend: str
+) -> None:
+    code = f"""
+import importlib.util, sys
+find = importlib.util.find_spec
+def missing(name, package=None):
+    return None if name == {backend!r} else find(name, package)
+importlib.util.find_spec = missing
+from tosavk.cli import main
+sys.exit(main(["run", {str(model)!r}, "--backend", {backend!r}]))
+"""
+    done = child(code)
+    assert done.returncode == 4
+    assert f"the package '{backend}' is missing" in done.stderr
+    assert "pip install" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 # B39 ------------------------------------------------------------------------------
 
 
