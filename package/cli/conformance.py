@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from contextlib import ExitStack
@@ -129,6 +130,7 @@ def _run(
     from tosavk.differential.official_tests import read_test
 
     console = Console(stderr=True)
+    parent = os.getppid()
     with Progress(console=console, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("tests", total=len(folders))
         for folder in folders:
@@ -140,6 +142,8 @@ def _run(
             case = prepare(test)
             for spec in todo:
                 if current is not None:
+                    if os.getppid() != parent:
+                        raise KeyboardInterrupt  # whoever started this is gone
                     current.write_text(json.dumps([test.operator, test.name, spec]))
                 journal.add(run_case(case, spec, accelerators[spec]))
 

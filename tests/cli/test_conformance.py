@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -133,6 +137,29 @@ def test_a_file_that_holds_something_else_is_left_alone(
         assert "not a result line" in error
         assert error.count("\n") == 1
         assert mine.read_bytes() == content
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process as POSIX does")
+def test_tests_apart_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    for number in range(400):
+        make(tmp_path / "add" / f"t{number}")
+    journal = tmp_path / "results.jsonl"
+    words = ["conformance", str(tmp_path), "--timeout", "60", "--resume", str(journal)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tosavk", *words, "--backend", "reference"],
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    before = -1
+    while journal.stat().st_size != before:
+        before = journal.stat().st_size
+        time.sleep(0.5)
+    assert journal.read_text().count("\n") < 400
 
 
 @pytest.mark.parametrize("option", ["--resume", "--json", "--junit"])
