@@ -135,6 +135,7 @@ def finish(
         limit_s: of the whole run, for the message; None: `timeout_s`.
 
     Raises:
+        InvalidArgument: it computed a value that an operator must not be given.
         DeviceLost: the device was lost while it ran.
         DeadlineExpired: it has not ended in time; the device is given up.
     """
