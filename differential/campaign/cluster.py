@@ -201,7 +201,13 @@ def local(workers: Sequence[str]) -> Generator[DaskPool]:
         }
     scheduler = {
         "cls": distributed.Scheduler,
-        "options": {"host": "127.0.0.1", "port": 0, "dashboard": False},
+        "options": {
+            "host": "127.0.0.1",
+            "port": 0,
+            "dashboard": False,
+            # Its HTTP server is there all the same; any port will do.
+            "dashboard_address": "127.0.0.1:0",
+        },
     }
     with (
         _quiet(),
