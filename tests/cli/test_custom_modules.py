@@ -110,7 +110,7 @@ def test_diff_and_jobs_from_python(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, DECORATED)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     document = run_job(
         {
             "model": str(model),
