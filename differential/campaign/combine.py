@@ -54,8 +54,11 @@ class Stored:
         result: what was found where it is.
         digests: of its tensors, by "run name".
         present: known exceptions that its known-answer test found.
+        record: what is reported of its run.
+        is_reference: never; the reference was beside each device.
         tensors: values that were fetched, by name, of the run that is looked at.
         values: the same of all runs.
+        changed: outputs that change when all intermediates are kept, as was found there.
     """
 
     label: str

@@ -87,6 +87,7 @@ class Result:
         devices: device and driver by label.
         missing: backends that were left out, with the reason.
         done: programs judged, earlier ones of a resumed run included.
+        fresh: of them those of this run.
         seconds: of this run.
         findings: each kind once.
         coverage: what was judged.
