@@ -142,6 +142,63 @@ def spoiled(
         yield f"stated {scale}", round_float(rule.dtype, reference + scale * bound)
 
 
+def at_the_edges(
+    rule: Rule, reference: Array, bound: Array | None, good: Array
+) -> Iterator[tuple[str, Array]]:
+    """One element moved as far as we allow, and one number of its type further."""
+    if not rule.dtype.is_float or rule.kind is Kind.SPECIAL:
+        return
+    rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
+    usual = np.flatnonzero(np.isfinite(reference) & (reference != 0))
+    if not usual.size:
+        return
+    place = int(rng.choice(usual))
+    near = round_float(rule.dtype, reference.reshape(-1)[place : place + 1])
+
+    def moved(steps: int) -> Array:
+        result = good.copy()
+        result.reshape(-1)[place] = stepped(near, steps)[0]
+        return result
+
+    def allowed(steps: int) -> bool:
+        if rule.kind is Kind.DOT_PRODUCT:
+            return judge(rule, reference, bound, moved(steps)).outcome.agrees
+        own = None
+        if bound is not None:
+            own = np.broadcast_to(bound, reference.shape).reshape(-1)[place : place + 1]
+        one = reference.reshape(-1)[place : place + 1]
+        return judge(rule, one, own, stepped(near, steps)).outcome.agrees
+
+    for way in (-1, 1):
+        most = number_of(LARGEST[rule.dtype], near) - way * number_of(near[0], near)
+        inside, outside = 0, most + 1
+        while outside - inside > 1:
+            middle = (inside + outside) // 2
+            if allowed(way * middle):
+                inside = middle
+            else:
+                outside = middle
+        yield f"{way * inside} numbers", moved(way * inside)
+        if outside <= most:
+            yield f"{way * outside} numbers", moved(way * outside)
+
+
+def number_of(value: object, like: Array) -> int:
+    """Where a value comes among the numbers of its type; 0 is number 0."""
+    size = like.dtype.itemsize
+    bits = int(np.array(value, like.dtype).view(f"u{size}"))
+    sign = 1 << (8 * size - 1)
+    return bits if bits < sign else sign - bits
+
+
+def stepped(value: Array, steps: int) -> Array:
+    """The number so many numbers further up."""
+    size = value.dtype.itemsize
+    number = number_of(value[0], value) + steps
+    bits = number if number >= 0 else (1 << (8 * size - 1)) - number
+    return np.array([bits], f"u{size}").view(value.dtype)
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_judge_agrees_with_the_official_verifier(operator: str) -> None:
     refused = 0
@@ -154,7 +211,8 @@ def test_the_judge_agrees_with_the_official_verifier(operator: str) -> None:
             if not rule.dtype.is_float:
                 reference = coerce(result.name, rule.dtype, reference)
             with np.errstate(all="ignore"):
-                cases = list(spoiled(rule, reference, bound, values[result.name]))
+                given = (rule, reference, bound, values[result.name])
+                cases = [*spoiled(*given), *at_the_edges(*given)]
             for what, actual in cases:
                 ours = judge(rule, reference, bound, actual)
                 theirs = result.accepts(actual)
