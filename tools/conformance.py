@@ -176,6 +176,17 @@ def run(folder: Path, backend: str) -> None:
         subprocess.run(command, stdout=stream, check=False)
 
 
+def lack(backend: str) -> str:
+    """Why a backend cannot be opened, or ""."""
+    import tosavk
+
+    try:
+        tosavk.open(backend).close()
+    except tosavk.Error as error:
+        return str(error)
+    return ""
+
+
 def results_file(backend: str) -> Path:
     """Where the results of a backend are kept."""
     return WORK / f"{backend.replace(':', '-')}.jsonl"
@@ -266,6 +277,12 @@ def main() -> int:
     )
     options = parser.parse_args()
     backends = options.backend or ["vulkan:llvmpipe", "wgpu:llvmpipe"]
+    if not options.only_generate:
+        for backend in backends:
+            reason = lack(backend)
+            if reason:
+                print(f"[conformance] error: {reason}", file=sys.stderr)
+                return 1
     try:
         for operator in options.operators or OPERATORS:
             folder = generate(operator)
