@@ -8,6 +8,7 @@ modules are imported on first use, so that one broken driver binding hides nothi
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib
 import json
 import os
@@ -192,7 +193,8 @@ def describe(spec: str = "vulkan") -> dict[str, Any]:
     module = backend(name)
     own = getattr(module, "describe", None)
     if own is not None:
-        return _plain(own(selector))
+        about = own(selector)
+        return _plain({**about, "spec": f"{name}:{about['index']}"})
     listings = module.list_devices()
     wanted = (selector or "0").casefold()
     for d in listings:
@@ -214,12 +216,16 @@ def describe(spec: str = "vulkan") -> dict[str, Any]:
     )
     facts = getattr(d, "facts", None)
     known = dataclasses.asdict(facts) if facts is not None else {}
-    return _plain({**dataclasses.asdict(record), "facts": known})
+    return _plain({**dataclasses.asdict(record), "spec": record.spec, "facts": known})
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
     """The data as JSON has it: lists and texts."""
-    return cast("dict[str, Any]", json.loads(json.dumps(data, default=str)))
+    return cast("dict[str, Any]", json.loads(json.dumps(data, default=_text)))
+
+
+def _text(value: object) -> str:
+    return str(value.value if isinstance(value, enum.Enum) else value)
 
 
 def open_accelerator(spec: str, *, disable: Collection[str] = ()) -> Accelerator:
