@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,12 +38,14 @@ def version(name: str) -> int:
 def fields(value: Any, names: set[str], at: str = "") -> Iterator[str]:  # noqa: ANN401
     """All fields of a document, but for those under names that are free."""
     if isinstance(value, dict):
-        for key, item in cast("dict[str, Any]", value).items():
+        named: dict[str, Any] = value
+        for key, item in named.items():
             yield f"{at}.{key}"
             if key not in names:
                 yield from fields(item, names, f"{at}.{key}")
     elif isinstance(value, list):
-        for item in cast("list[Any]", value):
+        items: list[Any] = value
+        for item in items:
             yield from fields(item, names, at)
 
 
