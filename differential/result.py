@@ -70,11 +70,21 @@ def ending_of(error: Exception) -> Ending:
         return Ending.UNSUPPORTED
     if isinstance(error, ResourceLimit):
         return Ending.RESOURCE
+    if _wants_memory(error):
+        return Ending.OUT_OF_MEMORY
+    return Ending.LOST if isinstance(error, DeviceLost) else Ending.FAILED
+
+
+def _wants_memory(error: BaseException) -> bool:
+    """Whether an error, or what caused it, is a want of memory.
+
+    The reference is lost with an evaluation that found no memory.
+    """
     # Memory that cannot be mapped is an error of the system's own sort.
     unmapped = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if unmapped or isinstance(error, OutOfMemory | MemoryError):
-        return Ending.OUT_OF_MEMORY
-    return Ending.LOST if isinstance(error, DeviceLost) else Ending.FAILED
+        return True
+    return error.__cause__ is not None and _wants_memory(error.__cause__)
 
 
 class FindingKind(enum.StrEnum):

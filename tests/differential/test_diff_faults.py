@@ -1,5 +1,6 @@
 """Planted faults: what a diff must find, name, and not mistake for something else."""
 
+import errno
 import struct
 from collections.abc import Callable, Mapping
 
@@ -256,6 +257,22 @@ def test_a_backend_that_cannot_be_opened_leaves_the_others(
     result = run(monkeypatch, backends)
     assert result.runs[1].ending is ending
     assert str(error) in result.runs[1].failure
+    assert result.outputs
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")]
+)
+def test_an_evaluation_without_memory_is_no_lost_device(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def wants(operator: Operator, graph: Graph, results: list[Array]) -> list[Array]:
+        del operator, graph, results
+        raise error
+
+    result = run(monkeypatch, {"one": healthy, "bad": wants, "two": healthy})
+    assert result.runs[1].ending is Ending.OUT_OF_MEMORY
+    assert [f.kind for f in result.findings] == [FindingKind.MEMORY]
     assert result.outputs
 
 
