@@ -17,6 +17,7 @@ does not, 2 the table is stale or a tool is missing.
 """
 
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -122,6 +123,7 @@ class Outcome:
             "" where there is none.
         diff_operator: the operator that diff names first.
         trouble: why there is no answer, or "".
+        where: of the unchanged tree: the day, and the devices with their drivers.
     """
 
     id: str
@@ -142,6 +144,7 @@ class Outcome:
     diff: str = ""
     diff_operator: str = ""
     trouble: str = ""
+    where: str = ""
 
 
 class Study:
@@ -189,6 +192,7 @@ class Study:
     def control(self, tree: Tree) -> Outcome:
         """Fuzz of the unchanged tree."""
         outcome = Outcome(CONTROL, CONTROL, self._settings())
+        outcome.where = _where(self.settings.backends)
         self._fuzz(outcome, tree)
         return outcome
 
@@ -371,6 +375,18 @@ def choose(faults: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
     if unknown:
         raise BadTable(f"no fault is called {', '.join(sorted(unknown))}")
     return [fault for fault in faults if not names or fault.id in names]
+
+
+def _where(backends: Sequence[str]) -> str:
+    """The day, and the devices with their drivers."""
+    import tosavk
+
+    names: list[str] = []
+    for spec in backends:
+        with tosavk.open(spec) as accelerator:
+            names.append(f"`{spec}` {accelerator.name}")
+    today = datetime.datetime.now(tz=datetime.UTC).date()
+    return f"{today}; tosavk {tosavk.__version__}; {'; '.join(names)}"
 
 
 def _say(known: Data) -> None:

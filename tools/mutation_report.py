@@ -91,6 +91,8 @@ def write(faults: Sequence[Fault], results: Mapping[str, Data]) -> Summary:
             f"({control['seconds']:.0f} s).",
             "",
         ]
+        if control.get("where"):
+            lines += [f"{control['where']}.", ""]
     lines += _by_kind(known)
     lines += _missed(known, notes)
     lines += _table(known)
