@@ -30,12 +30,14 @@ DEFAULT_LIMIT_S = 120.0
 """How long a process may give no sign of life, in seconds."""
 
 _TAIL_BYTES = 4096
+_SEARCHED_BYTES = 1 << 16
 _STARTING_S = 60.0
 _CLOSING_S = 10.0
 _OUT_OF_MEMORY = (
     "bad_alloc",
     "MemoryError",
     "memory allocation of",
+    "Unable to allocate",
     "out of memory",
     "Out of memory",
     "Cannot allocate memory",
@@ -235,9 +237,12 @@ class Process:
 
     def stderr_tail(self) -> str:
         """The end of what it wrote to standard error."""
+        return self._written(_TAIL_BYTES)
+
+    def _written(self, most: int) -> str:
         try:
             with self._stderr.open("rb") as file:
-                file.seek(max(0, self._stderr.stat().st_size - _TAIL_BYTES))
+                file.seek(max(0, self._stderr.stat().st_size - most))
                 return file.read().decode("utf-8", "replace").strip()
         except OSError:
             return ""
@@ -255,8 +260,9 @@ class Process:
             self.kill()
             return self._close_with(Ending.FAILED, "its answer makes no sense")
         how = _how(code)
-        tail = self.stderr_tail()
-        if any(words in tail for words in _OUT_OF_MEMORY):
+        # What a driver says last may stand above a long list of Python's frames.
+        said = self._written(_SEARCHED_BYTES)
+        if any(words in said for words in _OUT_OF_MEMORY):
             return self._close_with(Ending.OUT_OF_MEMORY, f"the process {how}")
         if code == -getattr(signal, "SIGKILL", 9):
             if _oom_kills() > self._kills:

@@ -78,8 +78,8 @@ def run(*faults: str, node_by_node: bool = True, optional: bool = False) -> Diff
 def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
     start = time.monotonic()
     result = run(
-        *("good", "aborts", "hangs", "loses", "wants", "greedy", "maps", "dies"),
-        "reference",
+        *("good", "aborts", "hangs", "loses", "wants", "greedy", "maps", "codes"),
+        *("dies", "reference"),
     )
     assert time.monotonic() - start < LIMIT_S + 15
     endings = {run.spec.partition(":")[2]: run.ending for run in result.runs}
@@ -91,6 +91,7 @@ def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
         "wants": Ending.OUT_OF_MEMORY,
         "greedy": Ending.OUT_OF_MEMORY,
         "maps": Ending.OUT_OF_MEMORY,
+        "codes": Ending.OUT_OF_MEMORY,
         "dies": Ending.CRASHED,
         "": Ending.RAN,
     }
@@ -103,6 +104,7 @@ def test_crash_hang_loss_and_out_of_memory_leave_the_others() -> None:
         (FindingKind.MEMORY, "wants"),
         (FindingKind.MEMORY, "greedy"),
         (FindingKind.MEMORY, "maps"),
+        (FindingKind.MEMORY, "codes"),
     ]
     texts = {f.backends[0].partition(":")[2]: f.text for f in result.findings}
     assert "SIGABRT" in texts["aborts"]

@@ -88,6 +88,14 @@ def want_too_much() -> NoReturn:
     raise AssertionError("there was room")
 
 
+def want_code() -> NoReturn:
+    """Has no memory for machine code, as lavapipe says it, under a long trace."""
+    complain("LLVM ERROR: Unable to allocate section memory!")
+    for number in range(200):
+        complain(f'  File "driver.py", line {number} in compile')
+    os.abort()
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -138,6 +146,7 @@ FAULTS: dict[str, Fault] = {
     "hangs": at_exp(hang),
     "loses": at_exp(lose),
     "wants": at_exp(want_too_much),
+    "codes": at_exp(want_code),
     "dies": at_exp(die),
     "leaves": at_exp(leave),
     "talks": at_exp(talk),
