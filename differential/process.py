@@ -41,6 +41,7 @@ _OUT_OF_MEMORY = (
     "out of memory",
     "Out of memory",
     "Cannot allocate memory",
+    "cannot allocate memory for thread-local data",
     "OUT_OF_HOST_MEMORY",
     "OUT_OF_DEVICE_MEMORY",
 )
