@@ -13,6 +13,7 @@ _LIMITS = f"{_CASES}test_devices_limits.py::"
 _CHILDREN = f"{_CASES}test_devices_children.py::"
 _THREADS = f"{_CASES}test_devices_threads.py::"
 _NUMERIC = f"{_CASES}test_numeric_cases.py::"
+_FAMILIES = f"{_CASES}test_numeric_families.py::test_numbers"
 _NVFP4 = f"{_CASES}test_nvfp4_cases.py::"
 _USE = f"{_CASES}test_use.py::"
 
@@ -82,6 +83,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "B12": (
         ARTIFACTS,
+        _FAMILIES,
         "tests/unit/test_nvfp4_choice.py::"
         "test_the_reason_why_a_better_kernel_is_not_taken",
     ),
@@ -141,8 +143,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/backends/test_vulkan_cache.py::"
         "test_a_damaged_file_is_one_line_and_replaced",
     ),
-    "B29": (ARTIFACTS, "tests/ops/test_strict_bits.py::test_same_bits"),
-    "B30": (ARTIFACTS,),
+    "B29": (ARTIFACTS, _FAMILIES, "tests/ops/test_strict_bits.py::test_same_bits"),
+    "B30": (ARTIFACTS, _FAMILIES),
     "B31": (
         ARTIFACTS,
         f"{_LIMITS}test_no_kernel_takes_more_than_128_bytes_of_parameters_b31",
@@ -194,7 +196,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/backends/test_vulkan_faults.py::"
         "test_a_copy_that_never_ends_poisons_and_keeps_its_memory",
     ),
-    **{f"C{number}": (ARTIFACTS,) for number in (1, 3, 6, 9, 10, 21, 23)},
+    **{f"C{n}": (ARTIFACTS, _FAMILIES) for n in (1, 3, 6, 9, 10, 21, 23)},
     "C7": (
         f"{_NUMERIC}test_no_kernel_has_signed_remainders",
         f"{_NUMERIC}test_remainders_of_negative_numbers",
