@@ -15,6 +15,7 @@ from tosavk.backends.flows import DEFAULT_TURNS, FlowRunner, Variables
 from tosavk.backends.loaded import Closing, LoadedPlan, slot_domain
 from tosavk.backends.registry import open_accelerator
 from tosavk.core.accelerator import Accelerator
+from tosavk.core.descriptors import unsigned
 from tosavk.core.device import Device
 from tosavk.core.dtypes import DType, coerce, pack, unpack
 from tosavk.core.errors import DeviceLost, InvalidArgument, Released, ResourceLimit
@@ -89,6 +90,7 @@ class Session(Closing):
                 raises ends the loading.
 
         Raises:
+            InvalidArgument: `max_turns` is no number of turns.
             ModelError: the device refuses the program.
         """
         self._accelerator = accelerator
@@ -102,7 +104,7 @@ class Session(Closing):
         self._late = LateChecks.of(lowered.graph.main)
         try:
             with _telling(accelerator.device, progress):
-                self._load(lowered, max_turns)
+                self._load(lowered, unsigned("max_turns", max_turns))
         except BaseException:
             self._closing.close()
             raise
@@ -289,7 +291,8 @@ def load(
         progress: told how many pipelines are compiled, and of how many.
 
     Raises:
-        InvalidArgument: the file is broken or a shape is missing.
+        InvalidArgument: the file is broken, a shape is missing, or `max_turns` is no
+            number of turns.
         Unsupported: the kernels lack an operator or type.
         InitError: no such device.
     """

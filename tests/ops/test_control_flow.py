@@ -318,6 +318,13 @@ def test_turns_are_counted_over_all_loops(opened: Devices, gpu_device: str) -> N
         session.run({"n": number(3), "x": values()})
 
 
+@pytest.mark.parametrize("turns", ["many", -1, 1.5, None])
+def test_a_number_of_turns_is_looked_at_when_loading(turns: object) -> None:
+    wrong: dict[str, Any] = {"max_turns": turns}
+    with pytest.raises(InvalidArgument, match="max_turns"):
+        tosavk.load(endless().build(), backend="reference", **wrong)
+
+
 def test_a_flow_is_no_program_of_a_context(opened: Devices, gpu_device: str) -> None:
     accelerator = opened.accelerator(gpu_device)
     data = endless().build()
