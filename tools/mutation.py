@@ -438,7 +438,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return 2
         run(study, chosen, again=bool(options.only))
-    summary = mutation_report.write(faults, study.results)
+    document = mutation_report.DOCUMENT
+    if folder != STUDY:
+        # A study beside the kept one.
+        document = folder / document.name
+    summary = mutation_report.write(faults, study.results, document)
     print(summary.text)
     return 0 if summary.holds else 1
 

@@ -66,7 +66,9 @@ class Summary:
     holds: bool
 
 
-def write(faults: Sequence[Fault], results: Mapping[str, Data]) -> Summary:
+def write(
+    faults: Sequence[Fault], results: Mapping[str, Data], document: Path = DOCUMENT
+) -> Summary:
     """Writes the document from the results that there are."""
     notes: dict[str, str] = tomllib.loads(NOTES.read_text(encoding="utf-8"))
     known = [(fault, results[fault.id]) for fault in faults if fault.id in results]
@@ -96,7 +98,7 @@ def write(faults: Sequence[Fault], results: Mapping[str, Data]) -> Summary:
     lines += _by_kind(known)
     lines += _missed(known, notes)
     lines += _table(known)
-    DOCUMENT.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    document.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     return summary
 
 
