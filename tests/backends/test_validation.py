@@ -97,7 +97,7 @@ def test_threads_that_raise_gates_are_watched_by_new_layers(
         device = accelerator.device
         assert isinstance(device, VulkanDevice)
         logical = device._logical  # pyright: ignore[reportPrivateUsage]
-        assert logical.validates == validation.is_new()
+        assert logical.validates == validation.follows_threads()
 
 
 def opened(spec: str, door: Door, *, validate: bool) -> Accelerator:

@@ -65,12 +65,21 @@ def layer() -> Layer | None:
 
 
 def is_new() -> bool:
-    """Whether the layer is one of Vulkan 1.4.
+    """Whether the layer is one of Vulkan 1.4. Those look across submissions."""
+    return _is_from((1 << 22) | (4 << 12))
 
-    Those look across submissions, and follow semaphores that other threads raise.
+
+def follows_threads() -> bool:
+    """Whether the layer follows semaphores that other threads raise.
+
+    1.3.239 loses track and stalls; 1.4.309 crashes in some runs of many; 1.4.364 does it.
     """
+    return _is_from((1 << 22) | (4 << 12) | 364)
+
+
+def _is_from(version: int) -> bool:
     found = layer()
-    return found is not None and found.version >= (1 << 22) | (4 << 12)
+    return found is not None and found.version >= version
 
 
 def in_use() -> str:
