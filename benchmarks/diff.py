@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from process_memory import memory_mb, tree
+
 from tosavk import Builder, DType
 
 BACKENDS = ["vulkan:llvmpipe", "wgpu:llvmpipe", "reference"]
@@ -33,29 +35,6 @@ def write_model(path: Path, elements: int) -> None:
     t = b.mul(b.add(b.negate(b.reverse(t, 2)), x), x)
     b.output(t)
     path.write_bytes(b.build())
-
-
-def tree(pid: int) -> list[int]:
-    """A process and all that it has started."""
-    found = [pid]
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = listing.read_text(encoding="ascii").split()
-        except OSError:
-            continue
-        for child in children:
-            found += tree(int(child))
-    return found
-
-
-def memory_mb(pid: int) -> float:
-    """What a process holds, in MB; 0 when it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:
-        return 0.0
-    words = text.split()
-    return int(words[words.index("Pss:") + 1]) * 1024 / 1e6 if "Pss:" in words else 0.0
 
 
 def main() -> None:

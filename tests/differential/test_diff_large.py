@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from process_memory import memory_mb, tree
 
 from tosavk.core.dtypes import DType
 from tosavk.lowering.tosa.builder import Builder
@@ -32,29 +33,6 @@ def large(path: Path) -> None:
         x = b.clamp(product, -3.0, 3.0, name=f"layer{i}/clip")
     b.output(x)
     path.write_bytes(b.build())
-
-
-def tree(pid: int) -> list[int]:
-    """A process and all that it has started."""
-    found = [pid]
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = listing.read_text(encoding="ascii").split()
-        except OSError:
-            continue
-        for child in children:
-            found += tree(int(child))
-    return found
-
-
-def memory_mb(pid: int) -> float:
-    """Memory of a process in MB; what it shares counts in parts, for all together."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:
-        return 0.0
-    words = text.split()
-    return int(words[words.index("Pss:") + 1]) * 1024 / 1e6
 
 
 def test_100_mb_of_weights(tmp_path: Path, available_devices: tuple[str, ...]) -> None:
